@@ -1,0 +1,57 @@
+# One folder of src/ = one static library di_<folder with / replaced by _>.
+#
+#   di_module(tokenizer DEPS core LIBS PkgConfig::pcre2)
+#
+# compiles every *.cc of the folder but *_test.cc, *_bench.cc and *_fuzz.cc, and builds each x_test.cc as the test
+# `<folder>.x`. DEPS are other folders, LIBS are outside libraries, TEST_DEPS/TEST_LIBS are for the tests alone.
+function(di_module folder)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_DEPS;TEST_LIBS;EXCLUDE" ${ARGN})
+  string(REPLACE "/" "_" flat ${folder})
+  set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
+  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
+  foreach(pattern IN LISTS ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${pattern}")
+  endforeach()
+  if(sources)
+    add_library(di_${flat} STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(di_${flat} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(di_${flat} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+                             $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  list(TRANSFORM ARG_DEPS REPLACE "/" "_")
+  list(TRANSFORM ARG_DEPS PREPEND di_)
+  target_link_libraries(di_${flat} ${scope} ${ARG_DEPS} ${ARG_LIBS})
+
+  file(GLOB tests CONFIGURE_DEPENDS ${dir}/*_test.cc)
+  foreach(test IN LISTS tests)
+    get_filename_component(name ${test} NAME_WE)
+    di_test(${folder} ${name} ${test} DEPS ${folder} ${ARG_TEST_DEPS} LIBS ${ARG_TEST_LIBS})
+  endforeach()
+endfunction()
+
+# A GoogleTest program: di_test(<folder> <name> <source> DEPS <folders> LIBS <libraries>).
+function(di_test folder name source)
+  if(NOT DI_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "DEPS;LIBS" ${ARGN})
+  string(REPLACE "/" "_" flat ${folder})
+  string(REGEX REPLACE "_test$" "" short ${name})
+  set(target ${flat}_${name})
+  add_executable(${target} ${source})
+  list(TRANSFORM ARG_DEPS REPLACE "/" "_")
+  list(TRANSFORM ARG_DEPS PREPEND di_)
+  target_link_libraries(${target} PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${target} PRIVATE DI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             DI_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${flat}.${short} COMMAND ${target})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${flat}.${short} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
