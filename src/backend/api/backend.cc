@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/api/backend.h"
+
+#include <utility>
+
+namespace deepinfer::backend {
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    backend_ = std::exchange(other.backend_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    size_bytes_ = std::exchange(other.size_bytes_, 0);
+  }
+  return *this;
+}
+
+void Buffer::Reset() {
+  if (data_ != nullptr) backend_->Free(data_);
+  backend_ = nullptr;
+  data_ = nullptr;
+  size_bytes_ = 0;
+}
+
+}  // namespace deepinfer::backend

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend: memory of a device and the ops on it. The model is written against this interface and never names a
+// backend; adding one means one folder with one class.
+//
+// Ops and copies are queued in order on the backend's one stream and may return before they are done; Synchronize()
+// waits. They report no errors of their own: parameters are the caller's duty (DI_CHECK), device errors come out of
+// Synchronize(). Thread safety: one thread at a time per backend object; two objects are independent of each other.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "backend/api/ops.h"
+#include "core/status.h"
+
+namespace deepinfer::backend {
+
+class Backend;
+
+// Device memory that frees itself. Move-only; must not outlive its backend.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Backend* backend, void* data, size_t size_bytes) : backend_(backend), data_(data), size_bytes_(size_bytes) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer() { Reset(); }
+
+  void Reset();
+  size_t size_bytes() const { return size_bytes_; }
+  void* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu", "reference", "cuda".
+  virtual std::string_view name() const = 0;
+  // The instruction set or architecture whose kernels run ("avx512"): part of the numeric identity, together with name().
+  virtual std::string_view kernel_variant() const = 0;
+
+  // 64-byte aligned device memory, contents undefined. kResourceExhausted where there is none.
+  virtual Result<Buffer> Allocate(size_t size_bytes) = 0;
+  virtual void CopyToDevice(void* device, const void* host, size_t size_bytes) = 0;
+  virtual void CopyToHost(void* host, const void* device, size_t size_bytes) = 0;
+  // Waits for all that was queued; the first device error since the last call.
+  virtual Status Synchronize() = 0;
+
+  // A weight matrix of the mapped checkpoint in the form that this backend's ops want. The CPU returns it as it is;
+  // others copy. The result lives as long as the backend; for the CPU the mapping must outlive it.
+  virtual Result<Matrix> BindMatrix(const Matrix& host) = 0;
+
+  virtual void Embed(const EmbedParams& p) = 0;
+  virtual void EngramLookup(const EngramLookupParams& p) = 0;
+  virtual void EngramApply(const EngramApplyParams& p) = 0;
+  virtual void HcMix(const HcMixParams& p) = 0;
+  virtual void HcCollapse(const HcCollapseParams& p) = 0;
+  virtual void HcExpand(const HcExpandParams& p) = 0;
+  virtual void Linear(const LinearParams& p) = 0;
+  virtual void RmsNorm(const RmsNormParams& p) = 0;
+  virtual void RopeTable(const RopeTableParams& p) = 0;
+  virtual void Rope(const RopeParams& p) = 0;
+  virtual void StoreWindow(const StoreWindowParams& p) = 0;
+  virtual void Compress(const CompressParams& p) = 0;
+  virtual void StoreLatent(const StoreLatentParams& p) = 0;
+  virtual void StoreIndexKey(const StoreIndexKeyParams& p) = 0;
+  virtual void IndexSelect(const IndexSelectParams& p) = 0;
+  virtual void Attention(const AttentionParams& p) = 0;
+  virtual void Route(const RouteParams& p) = 0;
+  virtual void Experts(const ExpertsParams& p) = 0;
+  virtual void GatherRows(const GatherRowsParams& p) = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void Free(void* device) = 0;
+};
+
+// Allocates and fills a buffer with the bytes of `host`.
+template <typename T>
+Result<Buffer> Upload(Backend& backend, std::span<const T> host) {
+  DI_ASSIGN_OR_RETURN(Buffer buffer, backend.Allocate(host.size_bytes()));
+  backend.CopyToDevice(buffer.data(), host.data(), host.size_bytes());
+  return Result<Buffer>(std::move(buffer));
+}
+
+}  // namespace deepinfer::backend
