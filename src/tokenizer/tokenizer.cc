@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/tokenizer.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <unordered_map>
+
+#include "core/utf8.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/pretokenizer.h"
+#include "tokenizer/tokenizer_json.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// Appends the characters of `bytes` with U+FFFD for each maximal subpart that is none, and returns what was used:
+// all, or with `keep_truncated` all but a character that could still be completed.
+size_t AppendLossy(std::string_view bytes, bool keep_truncated, std::string* text) {
+  size_t position = 0;
+  while (position < bytes.size()) {
+    const size_t invalid = FindInvalidUtf8(bytes.substr(position));
+    const size_t valid = std::min(invalid, bytes.size() - position);
+    text->append(bytes.substr(position, valid));
+    position += valid;
+    if (position == bytes.size()) break;
+    const Utf8Char c = DecodeUtf8(bytes.substr(position));
+    if (c.truncated && keep_truncated) break;
+    text->append(kReplacement);
+    position += c.size;
+  }
+  return position;
+}
+
+Result<std::string> ReadFile(const std::string& path, size_t bytes_max) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return Error(Code::kNotFound, "{}: cannot open: {}", path, std::strerror(errno));
+  const std::streamoff size = file.tellg();
+  if (size < 0 || !file.seekg(0)) return Error(Code::kDataLoss, "{}: cannot read", path);
+  if (static_cast<uint64_t>(size) > bytes_max) {
+    return Error(Code::kResourceExhausted, "{}: {} bytes are over the limit of {}", path, size, bytes_max);
+  }
+  std::string content(static_cast<size_t>(size), '\0');
+  if (!file.read(content.data(), size)) return Error(Code::kDataLoss, "{}: cannot read {} bytes", path, size);
+  return content;
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  Impl(TokenizerSpec the_spec, std::unique_ptr<PreTokenizer> splitter)
+      : spec(std::move(the_spec)), pre_tokenizer(std::move(splitter)), bpe(spec), added(spec.added_tokens) {
+    ids.reserve(spec.spellings.size());
+    for (size_t id = 0; id < spec.spellings.size(); ++id) {
+      if (!spec.spellings[id].empty()) ids.emplace(spec.spellings[id], static_cast<TokenId>(id));
+    }
+    is_added.resize(spec.spellings.size());
+    is_special.resize(spec.spellings.size());
+    for (const AddedToken& token : spec.added_tokens) {
+      is_added[token.id] = true;
+      is_special[token.id] = token.special;
+    }
+  }
+
+  bool Has(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < spec.bytes.size(); }
+
+  Status EncodePiecewise(std::string_view text, std::vector<TokenId>* out) const {
+    BpeScratch scratch;
+    std::vector<uint32_t> ends;
+    size_t position = 0;
+    size_t start = 0;
+    while (position < text.size()) {
+      ends.clear();
+      DI_RETURN_IF_ERROR(pre_tokenizer->Split(text, &position, &ends));
+      for (const uint32_t end : ends) {
+        bpe.Encode(text.substr(start, end - start), &scratch, out);
+        start = end;
+      }
+    }
+    return Status();
+  }
+
+  TokenizerSpec spec;
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  BpeModel bpe;
+  AddedTokenMatcher added;
+  std::unordered_map<std::string_view, TokenId> ids;
+  std::vector<bool> is_added;
+  std::vector<bool> is_special;
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& path, const TokenizerLimits& limits) {
+  DI_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, limits.file_bytes_max));
+  return FromBytes(content, path, limits);
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::FromBytes(std::string_view json, std::string_view name,
+                                                              const TokenizerLimits& limits) {
+  DI_ASSIGN_OR_RETURN(TokenizerSpec spec, ParseTokenizerJson(json, name, limits));
+  Result<std::unique_ptr<PreTokenizer>> splitter = MakePreTokenizer(spec.split_patterns);
+  if (!splitter.ok()) return splitter.status().In("pre_tokenizer").In(name);
+  auto impl = std::make_unique<const Impl>(std::move(spec), *std::move(splitter));
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+Status Tokenizer::AppendEncoded(std::string_view text, const EncodeOptions& options, std::vector<TokenId>* ids) const {
+  if (text.size() > kEncodeBytesMax) {
+    return Error(Code::kResourceExhausted, "text of {} bytes is over the limit of {}", text.size(), kEncodeBytesMax);
+  }
+  std::string repaired;
+  if (FindInvalidUtf8(text) != std::string_view::npos) {
+    AppendLossy(text, false, &repaired);
+    text = repaired;
+  }
+  const size_t old_size = ids->size();
+  const auto plain = [&](std::string_view piece) { return impl_->EncodePiecewise(piece, ids); };
+  const Status status = options.added_tokens
+                            ? impl_->added.Scan(text, plain, [&](TokenId id) { ids->push_back(id); })
+                            : plain(text);
+  if (!status.ok()) ids->resize(old_size);
+  return status;
+}
+
+Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
+  std::vector<TokenId> ids;
+  DI_RETURN_IF_ERROR(AppendEncoded(text, options, &ids));
+  return ids;
+}
+
+Result<std::vector<TokenId>> Tokenizer::EncodePlain(std::string_view text) const {
+  return Encode(text, {.added_tokens = false});
+}
+
+std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special) const {
+  std::string bytes;
+  for (const TokenId id : ids) {
+    if (!skip_special || !IsSpecial(id)) bytes += TokenBytes(id);
+  }
+  if (FindInvalidUtf8(bytes) == std::string_view::npos) return bytes;
+  std::string text;
+  AppendLossy(bytes, false, &text);
+  return text;
+}
+
+TokenId Tokenizer::vocab_size() const { return static_cast<TokenId>(impl_->spec.bytes.size()); }
+
+std::optional<TokenId> Tokenizer::TokenToId(std::string_view token) const {
+  const auto it = impl_->ids.find(token);
+  if (it == impl_->ids.end()) return std::nullopt;
+  return it->second;
+}
+
+std::optional<std::string_view> Tokenizer::IdToToken(TokenId id) const {
+  if (!impl_->Has(id) || impl_->spec.spellings[id].empty()) return std::nullopt;
+  return impl_->spec.spellings[id];
+}
+
+std::string_view Tokenizer::TokenBytes(TokenId id) const {
+  return impl_->Has(id) ? std::string_view(impl_->spec.bytes[id]) : std::string_view();
+}
+
+bool Tokenizer::IsSpecial(TokenId id) const { return impl_->Has(id) && impl_->is_special[id]; }
+
+bool Tokenizer::IsAdded(TokenId id) const { return impl_->Has(id) && impl_->is_added[id]; }
+
+std::span<const AddedToken> Tokenizer::added_tokens() const { return impl_->spec.added_tokens; }
+
+void IncrementalDecoder::Push(TokenId id, std::string* text) {
+  if (skip_special_ && tokenizer_->IsSpecial(id)) return;
+  const std::string_view bytes = tokenizer_->TokenBytes(id);
+  if (pending_.empty()) {
+    const size_t used = AppendLossy(bytes, true, text);
+    pending_.assign(bytes.substr(used));
+    return;
+  }
+  pending_ += bytes;
+  pending_.erase(0, AppendLossy(pending_, true, text));
+}
+
+void IncrementalDecoder::Flush(std::string* text) {
+  AppendLossy(pending_, false, text);
+  pending_.clear();
+}
+
+}  // namespace deepinfer
