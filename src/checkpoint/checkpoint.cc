@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "checkpoint/expected.h"
+#include "core/json.h"
+
+namespace deepinfer::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr char kSingleName[] = "model.safetensors";
+constexpr size_t kIndexSizeMax = size_t{256} << 20;
+constexpr size_t kShardsMax = 4096;  // as many as can be mapped at a time
+constexpr size_t kListedMax = 10;    // names in one message
+
+std::string BaseName(const std::string& path) { return fs::path(path).filename().string(); }
+
+// "a, b, c and 12 more"
+std::string ListNames(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kListedMax);
+  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+// A shard is named by a plain file name: an index must not reach outside its directory.
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos && name.ends_with(".safetensors");
+}
+
+struct Index {
+  std::map<std::string, std::string> file_of;  // tensor name -> file name
+  std::optional<int64_t> total_size;
+};
+
+Result<Index> ParseIndex(const std::string& path) {
+  DI_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexSizeMax));
+  Result<Json> json = ParseJson(text, {.size_bytes_max = kIndexSizeMax, .depth_max = 8});
+  if (!json.ok()) return json.status().In(path);
+  const Json* map = json->Find("weight_map");
+  if (map == nullptr || !map->IsObject()) return Error(Code::kDataLoss, "{}: weight_map: no object of that name", path);
+  Index index;
+  for (const auto& [name, file] : map->Members()) {
+    if (!file.IsString() || !IsPlainFileName(file.AsString())) {
+      return Error(Code::kDataLoss, "{}: weight_map: {}: expected the name of a .safetensors file beside the index",
+                   path, WriteJson(Json(name.substr(0, 200)), {.ascii_only = true}));
+    }
+    if (!index.file_of.emplace(name, file.AsString()).second) {
+      return Error(Code::kDataLoss, "{}: weight_map: {} appears twice", path, name);
+    }
+  }
+  if (index.file_of.empty()) return Error(Code::kDataLoss, "{}: weight_map is empty", path);
+  const Json* metadata = json->Find("metadata");
+  const Json* total = metadata == nullptr ? nullptr : metadata->Find("total_size");
+  if (total != nullptr) index.total_size = total->ToInt64();
+  return index;
+}
+
+// Allowed forms of the weight and of its scale, as a message shows them and as the check compares them.
+struct Form {
+  DType dtype;
+  Shape shape;
+  std::optional<Shape> scale;
+};
+
+std::vector<Form> FormsOf(const ExpectedTensor& expected) {
+  const Shape& shape = expected.shape;
+  if (expected.storage == Storage::kF32) return {{DType::kF32, shape, {}}};
+  std::vector<Form> forms;
+  if (expected.is_matrix() && shape[1] % kScaleBlock == 0) {
+    const int64_t rows = shape[0];
+    const int64_t blocks = shape[1] / kScaleBlock;
+    const int64_t tiles = (rows + kScaleBlock - 1) / kScaleBlock;
+    if (expected.storage == Storage::kFP8Tiles) forms.push_back({DType::kF8E4M3, shape, Shape({tiles, blocks})});
+    if (expected.storage == Storage::kFP8Rows) forms.push_back({DType::kF8E4M3, shape, Shape({rows, blocks})});
+    if (expected.storage == Storage::kFP4) {
+      forms.push_back({DType::kI8, Shape({rows, shape[1] / 2}), Shape({rows, blocks})});
+    }
+  }
+  forms.push_back({DType::kBF16, shape, {}});
+  return forms;
+}
+
+std::string ShowForms(const std::vector<Form>& forms) {
+  std::string text;
+  for (const Form& form : forms) {
+    if (!text.empty()) text += " or ";
+    text += fmt::format("{} {}", DTypeName(form.dtype), form.shape.ToString());
+  }
+  return text;
+}
+
+size_t AlignmentOf(DType dtype) { return DTypeSize(dtype); }
+
+}  // namespace
+
+class CheckpointOpener {
+ public:
+  explicit CheckpointOpener(const std::string& directory) { checkpoint_.directory_ = directory; }
+
+  Result<Checkpoint> Open() {
+    DI_RETURN_IF_ERROR(ReadConfig());
+    DI_RETURN_IF_ERROR(OpenShards());
+    DI_RETURN_IF_ERROR(TieEmbeddings());
+    DI_RETURN_IF_ERROR(BindExpected());
+    WarnUnexpected();
+    Realign();
+    return std::move(checkpoint_);
+  }
+
+ private:
+  std::string PathOf(const std::string& name) const { return (fs::path(checkpoint_.directory_) / name).string(); }
+  bool Exists(const std::string& name) const {
+    std::error_code ignored;
+    return fs::exists(PathOf(name), ignored);
+  }
+
+  Status ReadConfig() {
+    std::error_code error;
+    if (!fs::is_directory(checkpoint_.directory_, error)) {
+      return Error(Code::kNotFound, "{}: no such directory", checkpoint_.directory_);
+    }
+    const std::string path = PathOf("config.json");
+    DI_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigSizeMax));
+    Result<ParsedConfig> parsed = ParseModelConfig(text);
+    if (!parsed.ok()) return parsed.status().In(path);
+    checkpoint_.config_ = std::move(parsed->config);
+    if (!parsed->unknown_keys.empty()) {
+      checkpoint_.warnings_.push_back(fmt::format("config.json: unknown keys, not used: {}",
+                                                  ListNames(parsed->unknown_keys)));
+    }
+    return Status();
+  }
+
+  Status OpenShards() {
+    if (!Exists(kIndexName)) {
+      if (!Exists(kSingleName)) return NoWeights();
+      DI_RETURN_IF_ERROR(OpenShard(kSingleName, nullptr));
+      WarnStrayFiles({kSingleName});
+      return Status();
+    }
+    const std::string index_path = PathOf(kIndexName);
+    DI_ASSIGN_OR_RETURN(const Index index, ParseIndex(index_path));
+    std::set<std::string> files;
+    for (const auto& [name, file] : index.file_of) files.insert(file);
+    if (files.size() > kShardsMax) {
+      return Error(Code::kResourceExhausted, "{}: {} shards, more than {}", index_path, files.size(), kShardsMax);
+    }
+    for (const std::string& file : files) DI_RETURN_IF_ERROR(OpenShard(file, &index));
+    DI_RETURN_IF_ERROR(CheckIndex(index, index_path));
+    WarnStrayFiles(files);
+    return Status();
+  }
+
+  Status NoWeights() const {
+    std::string hint;
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint_.directory_, ignored)) {
+      if (entry.path().extension() == ".incomplete") {
+        hint = fmt::format("; {} is an unfinished download", entry.path().filename().string());
+      }
+    }
+    return Error(Code::kNotFound, "{}: neither {} nor {} in it{}", checkpoint_.directory_, kIndexName, kSingleName,
+                 hint);
+  }
+
+  // `index` may be null: a single file, all of whose tensors count.
+  Status OpenShard(const std::string& name, const Index* index) {
+    if (index != nullptr && !Exists(name)) {
+      return Error(Code::kNotFound, "{}: missing shard, named by {}", PathOf(name), kIndexName);
+    }
+    DI_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::Open(PathOf(name)));
+    std::vector<std::string> not_indexed;
+    for (const TensorInfo& info : shard.header().tensors) {
+      if (index != nullptr) {
+        const auto found = index->file_of.find(info.name);
+        if (found == index->file_of.end()) {
+          not_indexed.push_back(info.name);
+          continue;
+        }
+        if (found->second != name) {
+          return Error(Code::kDataLoss, "{}: is in {}, but {} places it in {}", info.name, name, kIndexName,
+                       found->second);
+        }
+      }
+      checkpoint_.tensors_.emplace(info.name, Checkpoint::Stored{shard.View(info), checkpoint_.shards_.size()});
+    }
+    if (!not_indexed.empty()) {
+      checkpoint_.warnings_.push_back(fmt::format("{}: tensors that the index does not name, not used: {}", name,
+                                                  ListNames(not_indexed)));
+    }
+    checkpoint_.shards_.push_back(std::move(shard));
+    return Status();
+  }
+
+  Status CheckIndex(const Index& index, const std::string& index_path) const {
+    int64_t total = 0;
+    for (const auto& [name, file] : index.file_of) {
+      const auto found = checkpoint_.tensors_.find(name);
+      if (found == checkpoint_.tensors_.end()) {
+        return Error(Code::kDataLoss, "{}: places {} in {}, which has no such tensor", index_path, name, file);
+      }
+      total += static_cast<int64_t>(found->second.view.size_bytes());
+    }
+    if (index.total_size && *index.total_size != total) {
+      return Error(Code::kDataLoss, "{}: total_size: expected {} bytes of tensors, found {} in the shards", index_path,
+                   *index.total_size, total);
+    }
+    return Status();
+  }
+
+  void WarnStrayFiles(const std::set<std::string>& used) {
+    std::vector<std::string> stray;
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint_.directory_, ignored)) {
+      const std::string name = entry.path().filename().string();
+      const bool weights = name.find(".safetensors") != std::string::npos && name != kIndexName;
+      if (weights && !used.contains(name)) stray.push_back(name);
+    }
+    if (stray.empty()) return;
+    std::sort(stray.begin(), stray.end());
+    checkpoint_.warnings_.push_back(fmt::format("files that are not part of the checkpoint, not read: {}",
+                                                ListNames(stray)));
+  }
+
+  // A tied head may be absent, or be the same bytes; anything else contradicts the config.
+  Status TieEmbeddings() {
+    if (!checkpoint_.config_.tie_word_embeddings) return Status();
+    const auto embed = checkpoint_.tensors_.find("embed.weight");
+    if (embed == checkpoint_.tensors_.end()) return Status();  // reported with the other missing ones
+    const auto head = checkpoint_.tensors_.find("head.weight");
+    if (head == checkpoint_.tensors_.end()) {
+      checkpoint_.tensors_.emplace("head.weight", embed->second);
+      return Status();
+    }
+    const TensorView& a = embed->second.view;
+    const TensorView& b = head->second.view;
+    const bool equal = a.dtype == b.dtype && a.shape == b.shape &&
+                       (a.size_bytes() == 0 || std::memcmp(a.data, b.data, a.size_bytes()) == 0);
+    if (equal) return Status();
+    return Error(Code::kDataLoss, "head.weight: differs from embed.weight, but config.json says tie_word_embeddings; "
+                 "set it to false if the head is meant");
+  }
+
+  Status BindExpected() {
+    std::map<Part, std::vector<std::string>> missing;
+    std::map<Part, size_t> present;
+    for (const ExpectedTensor& expected : ExpectedTensors(checkpoint_.config_)) {
+      DI_RETURN_IF_ERROR(BindOne(expected, &missing[expected.part], &present[expected.part]));
+    }
+    checkpoint_.has_draft_ = CheckPart(Part::kDraft, "draft model (mtp.*)", &missing, present);
+    checkpoint_.has_vision_ = CheckPart(Part::kVision, "image encoder (vision.*)", &missing, present);
+    std::vector<std::string> all;
+    for (const auto& [part, names] : missing) all.insert(all.end(), names.begin(), names.end());
+    if (all.empty()) return Status();
+    const std::vector<std::string> unexpected = Unexpected();
+    return Error(Code::kNotFound, "{}: {} missing tensors: {}{}", checkpoint_.directory_, all.size(), ListNames(all),
+                 unexpected.empty()
+                     ? std::string()
+                     : fmt::format("; {} unexpected ones: {}", unexpected.size(), ListNames(unexpected)));
+  }
+
+  // Whether a part is there. One that is absent as a whole is a warning, not an error.
+  bool CheckPart(Part part, std::string_view what, std::map<Part, std::vector<std::string>>* missing,
+                 const std::map<Part, size_t>& present) {
+    const auto found = present.find(part);
+    if (found == present.end()) return false;  // the config has no such part
+    if (found->second > 0) return true;
+    (*missing)[part].clear();
+    checkpoint_.warnings_.push_back(fmt::format("no {} in the files, although config.json describes one", what));
+    return false;
+  }
+
+  Status BindOne(const ExpectedTensor& expected, std::vector<std::string>* missing, size_t* present) {
+    const std::string name = expected.weight_name();
+    used_.insert(name);
+    const auto weight = checkpoint_.tensors_.find(name);
+    if (weight == checkpoint_.tensors_.end()) {
+      missing->push_back(name);
+      return Status();
+    }
+    ++*present;
+    const std::vector<Form> forms = FormsOf(expected);
+    const TensorView& view = weight->second.view;
+    const auto form = std::find_if(forms.begin(), forms.end(), [&](const Form& candidate) {
+      return candidate.dtype == view.dtype && candidate.shape == view.shape;
+    });
+    if (form == forms.end()) return Mismatch(name, ShowForms(forms), weight->second);
+    if (!expected.is_matrix()) return Status();
+    return BindScale(expected, *form, missing);
+  }
+
+  Status BindScale(const ExpectedTensor& expected, const Form& form, std::vector<std::string>* missing) {
+    const std::string name = expected.scale_name();
+    const auto scale = checkpoint_.tensors_.find(name);
+    if (!form.scale) {
+      if (scale == checkpoint_.tensors_.end()) return Status();
+      return Error(Code::kDataLoss, "{}: a scale in {}, but {} is BF16, which has none", name,
+                   ShardName(scale->second), expected.weight_name());
+    }
+    used_.insert(name);
+    if (scale == checkpoint_.tensors_.end()) {
+      missing->push_back(name);
+      return Status();
+    }
+    const TensorView& view = scale->second.view;
+    if (view.dtype == DType::kF8E8M0 && view.shape == *form.scale) return Status();
+    return Mismatch(name, fmt::format("F8_E8M0 {}", form.scale->ToString()), scale->second);
+  }
+
+  std::string ShardName(const Checkpoint::Stored& stored) const {
+    return BaseName(checkpoint_.shards_[stored.shard].path());
+  }
+
+  Status Mismatch(const std::string& name, const std::string& expected, const Checkpoint::Stored& found) const {
+    return Error(Code::kDataLoss, "{}: expected {}, found {} {} in {}", name, expected, DTypeName(found.view.dtype),
+                 found.view.shape.ToString(), ShardName(found));
+  }
+
+  std::vector<std::string> Unexpected() const {
+    std::vector<std::string> names;
+    for (const auto& [name, stored] : checkpoint_.tensors_) {
+      if (!used_.contains(name)) names.push_back(name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  void WarnUnexpected() {
+    const std::vector<std::string> names = Unexpected();
+    if (names.empty()) return;
+    checkpoint_.warnings_.push_back(fmt::format("{} unexpected tensors, not used: {}", names.size(), ListNames(names)));
+  }
+
+  // The format promises no alignment, C++ code needs it. Published files are aligned: this copies nothing there.
+  void Realign() {
+    for (const std::string& name : used_) {
+      const auto found = checkpoint_.tensors_.find(name);
+      if (found == checkpoint_.tensors_.end()) continue;
+      TensorView& view = found->second.view;
+      if (reinterpret_cast<uintptr_t>(view.data) % AlignmentOf(view.dtype) == 0) continue;
+      auto copy = std::make_unique<std::byte[]>(view.size_bytes());
+      std::memcpy(copy.get(), view.data, view.size_bytes());
+      view.data = copy.get();
+      checkpoint_.realigned_.push_back(std::move(copy));
+    }
+  }
+
+  Checkpoint checkpoint_;
+  std::set<std::string> used_;  // tensors that the config calls for
+};
+
+Result<Checkpoint> Checkpoint::Open(const std::string& directory) { return CheckpointOpener(directory).Open(); }
+
+const TensorView* Checkpoint::Find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second.view;
+}
+
+TensorView Checkpoint::Tensor(std::string_view name) const {
+  const TensorView* view = Find(name);
+  DI_CHECK(view != nullptr);
+  return *view;
+}
+
+StoredMatrix Checkpoint::Matrix(std::string_view name) const {
+  const TensorView weight = Tensor(fmt::format("{}.weight", name));
+  DI_CHECK(weight.shape.rank() == 2);
+  StoredMatrix matrix;
+  matrix.rows = weight.shape[0];
+  matrix.columns = weight.shape[1];
+  matrix.weight = weight.data;
+  if (weight.dtype == DType::kBF16) return matrix;
+  const TensorView scale = Tensor(fmt::format("{}.scale", name));
+  matrix.scale = scale.data;
+  if (weight.dtype == DType::kI8) {
+    matrix.format = StoredMatrix::Format::kFP4;
+    matrix.columns *= 2;
+    return matrix;
+  }
+  DI_CHECK(weight.dtype == DType::kF8E4M3);
+  const bool tiles = scale.shape[0] == (matrix.rows + kScaleBlock - 1) / kScaleBlock;
+  matrix.format = tiles ? StoredMatrix::Format::kFP8 : StoredMatrix::Format::kFP8Rows;
+  return matrix;
+}
+
+Status Checkpoint::CheckIntact() const {
+  for (const SafetensorsFile& shard : shards_) DI_RETURN_IF_ERROR(shard.file().CheckIntact());
+  return Status();
+}
+
+}  // namespace deepinfer::checkpoint
