@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/loaded_model.h"
+
+#include "backend/reference/reference_backend.h"
+#include "tokenizer/compressed_vocab.h"
+
+namespace deepinfer::engine {
+
+Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options) {
+  if (options.name == "reference") return backend::CreateReference();
+  return Error(Code::kInvalidArgument, "backend \"{}\": this build has cpu and reference", options.name);
+}
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory, const BackendOptions& options) {
+  DI_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(directory));
+  const std::string tokenizer_path = directory + "/tokenizer.json";
+  DI_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(tokenizer_path));
+  std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint), std::move(tokenizer)));
+  const checkpoint::ModelConfig& config = loaded->config();
+  if (loaded->tokenizer().vocab_size() > config.vocab_size) {
+    return Error(Code::kDataLoss, "{}: has ids up to {}, but vocab_size in config.json is {}", tokenizer_path,
+                 loaded->tokenizer().vocab_size() - 1, config.vocab_size);
+  }
+  std::vector<int32_t> compressed_ids;
+  if (config.engram.present()) {
+    DI_ASSIGN_OR_RETURN(CompressedVocab vocab, CompressVocab(loaded->tokenizer()));
+    if (vocab.size != config.engram.compressed_vocab_size) {
+      return Error(Code::kDataLoss,
+                   "{}: its tokens fall into {} classes of the Engram, but engram_compressed_vocab_size in config.json is {}",
+                   tokenizer_path, vocab.size, config.engram.compressed_vocab_size);
+    }
+    compressed_ids = std::move(vocab.ids);
+    // Ids of the embedding beyond the tokenizer are never produced by it: they read as padding.
+    compressed_ids.resize(static_cast<size_t>(config.vocab_size),
+                          compressed_ids[static_cast<size_t>(config.engram.pad_token_id)]);
+  }
+  DI_ASSIGN_OR_RETURN(loaded->backend_, CreateBackend(options));
+  DI_ASSIGN_OR_RETURN(loaded->weights_,
+                      model::deepseek_v41::BindWeights(loaded->checkpoint_, compressed_ids, *loaded->backend_));
+  return loaded;
+}
+
+}  // namespace deepinfer::engine

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint made ready to run: mapped files, tokenizer, a backend and the weights bound on it.
+// Immutable after Load but for the backend, which one thread at a time may use.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/api/backend.h"
+#include "checkpoint/checkpoint.h"
+#include "model/deepseek_v41/weights.h"
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer::engine {
+
+struct BackendOptions {
+  std::string name = "cpu";  // "cpu" or "reference"
+  int num_threads = 0;       // 0: every core this process may use
+  std::string variant;       // CPU: force a kernel variant ("avx512", "avx2", "portable"); empty: the best
+};
+
+// kInvalidArgument names the backends that this build has.
+Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options);
+
+class LoadedModel {
+ public:
+  // `directory` holds config.json, the shards and tokenizer.json. Errors name file and tensor.
+  static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, const BackendOptions& options);
+
+  const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
+  const checkpoint::ModelConfig& config() const { return checkpoint_.config(); }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const std::shared_ptr<const Tokenizer>& shared_tokenizer() const { return tokenizer_; }
+  const model::deepseek_v41::Weights& weights() const { return weights_; }
+  backend::Backend& backend() const { return *backend_; }
+
+ private:
+  LoadedModel(checkpoint::Checkpoint checkpoint, std::shared_ptr<const Tokenizer> tokenizer)
+      : checkpoint_(std::move(checkpoint)), tokenizer_(std::move(tokenizer)) {}
+
+  // In the order of destruction: weights refer to the backend, both to the mapping.
+  checkpoint::Checkpoint checkpoint_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<backend::Backend> backend_;
+  model::deepseek_v41::Weights weights_;
+};
+
+}  // namespace deepinfer::engine

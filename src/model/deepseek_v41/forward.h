@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of the text model as calls of backend ops (spec/model.md). Written once; it never names a backend.
+//
+// A Model owns the scratch memory of one pass over at most rows_max rows and is used by one thread at a time. It refers
+// to weights and backend, which must outlive it. Nothing is allocated after Create but the small host lists of a step.
+#pragma once
+
+#include <memory>
+
+#include "backend/api/backend.h"
+#include "checkpoint/config.h"
+#include "model/deepseek_v41/step.h"
+#include "model/deepseek_v41/weights.h"
+
+namespace deepinfer::model::deepseek_v41 {
+
+struct ModelOptions {
+  int64_t rows_max = 512;        // rows of a step
+  int64_t logit_rows_max = 512;  // rows of a step whose logits can be had
+  backend::Activations activations = backend::Activations::kFp32;
+};
+
+class Model {
+ public:
+  // Reserves the scratch memory on the weights' backend. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<Model>> Create(const checkpoint::ModelConfig& config, const Weights& weights,
+                                               backend::Backend& backend, const ModelOptions& options);
+  ~Model();
+
+  // Queues the pass: updates the caches and leaves the logits of step.logit_rows, fp32 [logit_rows, vocab], in the
+  // returned device buffer, which the next call overwrites. REQUIRES: the step is consistent (step.h) and within the
+  // limits of the options.
+  const float* Forward(const Step& step, const Caches& caches, const TapFn& tap = nullptr);
+
+  int64_t scratch_bytes() const;
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deepinfer::model::deepseek_v41
