@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logits to a token: penalties and bias, mask, temperature, top-k, top-p, min-p, noise, argmax, in this order
+// (design.md 6). Deterministic: the result is a function of the arguments, whatever the processor. Equal logits count
+// as ordered by id. Probabilities for top-p are fixed-point integers, so that sums have no order.
+// A Sampler holds scratch memory and is used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "sampling/params.h"
+
+namespace deepinfer::sampling {
+
+// How often each token occurred, for penalties; kept up to date by the owner of the request.
+struct TokenCounts {
+  std::unordered_map<int32_t, int32_t> prompt;
+  std::unordered_map<int32_t, int32_t> answer;
+};
+
+struct SampleInput {
+  std::span<const float> logits;         // [vocab]
+  uint32_t position = 0;                 // that the new token will have
+  const TokenCounts* counts = nullptr;   // needed where the params have penalties
+  std::span<const uint32_t> mask;        // bit t of the whole = token t is allowed; empty: all are
+};
+
+class Sampler {
+ public:
+  // The drawn token; nothing where no token is allowed or no logit is a number.
+  std::optional<int32_t> Sample(const SamplingParams& params, const SampleInput& input);
+
+ private:
+  // Leaves in order_ the ids that top-k, top-p and min-p keep, best first.
+  void Filter(const SamplingParams& params);
+  void KeepTopP(float top_p);
+
+  std::vector<float> adjusted_;   // logits after penalties, bias and mask; then divided by the temperature
+  std::vector<float> noise_;
+  std::vector<int32_t> order_;
+  std::vector<uint64_t> weight_;
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+struct Logprobs {
+  float chosen = 0;
+  std::vector<TokenLogprob> top;  // best first, equal ones by id
+};
+
+// Natural log-probabilities under softmax(logits): of `chosen` and of the `count` best tokens. fp64 sums in order of id.
+Logprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen, size_t count);
+
+// The highest logit, the lower id where two are equal; NaN never wins. REQUIRES: logits are not empty.
+int32_t ArgMax(std::span<const float> logits);
+
+}  // namespace deepinfer::sampling
