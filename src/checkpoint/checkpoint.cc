@@ -131,8 +131,8 @@ class CheckpointOpener {
       return Error(Code::kNotFound, "{}: no such directory", checkpoint_.directory_);
     }
     const std::string path = PathOf("config.json");
-    DI_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigSizeMax));
-    Result<ParsedConfig> parsed = ParseModelConfig(text);
+    DI_ASSIGN_OR_RETURN(checkpoint_.config_text_, ReadFile(path, kConfigSizeMax));
+    Result<ParsedConfig> parsed = ParseModelConfig(checkpoint_.config_text_);
     if (!parsed.ok()) return parsed.status().In(path);
     checkpoint_.config_ = std::move(parsed->config);
     if (!parsed->unknown_keys.empty()) {

@@ -43,6 +43,8 @@ class Checkpoint {
 
   const std::string& directory() const { return directory_; }
   const ModelConfig& config() const { return config_; }
+  // config.json as it was when it was read.
+  const std::string& config_text() const { return config_text_; }
 
   // Whether the tensors of the draft model (mtp.*) and of the image encoder (vision.*, aligner.*, image_*) are there.
   bool has_draft() const { return has_draft_; }
@@ -77,6 +79,7 @@ class Checkpoint {
 
   std::string directory_;
   ModelConfig config_;
+  std::string config_text_;
   bool has_draft_ = false;
   bool has_vision_ = false;
   std::vector<std::string> warnings_;

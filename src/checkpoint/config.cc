@@ -148,7 +148,7 @@ void ReadRatios(ConfigReader& text, ModelConfig* config) {
   if (!text.status().ok()) return;
   const auto expected = static_cast<size_t>(config->num_layers + config->draft.num_stages);
   if (ratios.size() != expected) {
-    return text.Fail(Error(Code::kInvalidArgument, "{}: expected {} entries ({} layers and {} draft stages), found {}",
+    return text.Fail(Error(Code::kInvalidArgument, "{}: expected {} entries (num_hidden_layers {} + num_nextn_predict_layers {}), found {}",
                            text.Name(kKey), expected, config->num_layers, config->draft.num_stages, ratios.size()));
   }
   for (size_t i = 0; i < ratios.size(); ++i) {
@@ -253,7 +253,7 @@ void CheckEngramRows(ConfigReader& text, const EngramConfig& engram) {
   for (size_t i = 0; i < hashes.size(); ++i) {
     if (hashes[i].num_rows() == engram.num_embeddings[i]) continue;
     text.Fail(Error(Code::kInvalidArgument,
-                    "{}: layer {}: expected {} rows (the sum of its {} primes from {} upwards), found {}",
+                    "{}: layer {}: expected {} rows (the sum of its {} primes from engram_vocab_size = {} upwards), found {}",
                     text.Name({"engram_num_embeddings"}), engram.layers[i], hashes[i].num_rows(),
                     hashes[i].num_columns(), engram.vocab_size, engram.num_embeddings[i]));
   }

@@ -47,7 +47,7 @@ std::optional<uint64_t> SizeBytes(DType dtype, const Shape& shape) {
   return static_cast<uint64_t>(size);
 }
 
-Result<TensorInfo> ParseTensor(const std::string& name, const Json& value, uint64_t data_size) {
+Result<TensorInfo> ParseTensor(const std::string& name, const Json& value) {
   if (!value.IsObject()) return Bad(name, "expected an object");
   const Json* dtype = nullptr;
   const Json* shape = nullptr;
@@ -74,9 +74,6 @@ Result<TensorInfo> ParseTensor(const std::string& name, const Json& value, uint6
   const std::optional<uint64_t> begin = ToOffset(offsets->Items()[0]);
   const std::optional<uint64_t> end = ToOffset(offsets->Items()[1]);
   if (!begin || !end || *begin > *end) return Bad(name, "data_offsets is no ascending pair of integers");
-  if (*end > data_size) {
-    return Bad(name, fmt::format("ends at byte {} of the data, but the file has {} (truncated?)", *end, data_size));
-  }
   const std::optional<uint64_t> size = SizeBytes(info.dtype, info.shape);
   if (!size || *size != *end - *begin) {
     return Bad(name, fmt::format("{} {} does not have the {} bytes that data_offsets give it", DTypeName(info.dtype),
@@ -97,7 +94,14 @@ Status ParseMetadata(const Json& value, SafetensorsHeader* header) {
 }
 
 // The tensors must cover the data exactly: what lies between or after them could be read differently by others.
-Status CheckCover(std::vector<TensorInfo>* tensors, uint64_t data_size) {
+Status CheckCover(std::vector<TensorInfo>* tensors, uint64_t data_begin, uint64_t file_size) {
+  const uint64_t data_size = file_size - data_begin;
+  uint64_t data_end = 0;
+  for (const TensorInfo& info : *tensors) data_end = std::max(data_end, info.end);
+  if (data_end > data_size) {
+    return Error(Code::kDataLoss, "truncated: the header describes a file of {} bytes, found {}", data_begin + data_end,
+                 file_size);
+  }
   std::stable_sort(tensors->begin(), tensors->end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
@@ -110,8 +114,8 @@ Status CheckCover(std::vector<TensorInfo>* tensors, uint64_t data_size) {
     covered = info.end;
   }
   if (covered != data_size) {
-    return Error(Code::kDataLoss, "{} bytes after the last tensor: expected a file of {} bytes less",
-                 data_size - covered, data_size - covered);
+    return Error(Code::kDataLoss, "{} bytes after the last tensor: expected a file of {} bytes, found {}",
+                 data_size - covered, data_begin + covered, file_size);
   }
   return Status();
 }
@@ -152,7 +156,6 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> head
 
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + length;
-  const uint64_t data_size = file_size - header.data_begin;
   std::unordered_set<std::string_view> names;
   for (const auto& [name, value] : json->Members()) {
     if (name.size() > kTensorNameMax) return Bad(name, fmt::format("name longer than {} bytes", kTensorNameMax));
@@ -161,10 +164,10 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> head
       DI_RETURN_IF_ERROR(ParseMetadata(value, &header));
       continue;
     }
-    DI_ASSIGN_OR_RETURN(TensorInfo info, ParseTensor(name, value, data_size));
+    DI_ASSIGN_OR_RETURN(TensorInfo info, ParseTensor(name, value));
     header.tensors.push_back(std::move(info));
   }
-  DI_RETURN_IF_ERROR(CheckCover(&header.tensors, data_size));
+  DI_RETURN_IF_ERROR(CheckCover(&header.tensors, header.data_begin, file_size));
   return header;
 }
 
