@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipe/output/completions_writer.h"
+
+#include <algorithm>
+
+#include "recipe/output/json_text.h"
+
+namespace deepinfer::recipe {
+namespace {
+
+// Characters that begin in `text`.
+int64_t NumCharacters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+}  // namespace
+
+CompletionsWriter::CompletionsWriter(AnswerContext context, const AnswerOptions& options, const ParseOptions& parsing,
+                                     Profile profile)
+    : ResponseWriter(std::move(context), options, parsing, profile),
+      offsets_(static_cast<size_t>(context_.num_choices), NumCharacters(context_.echoed_prompt)) {}
+
+std::string CompletionsWriter::Usage() const {
+  std::string text;
+  JsonText json(&text);
+  const int64_t completion = CompletionTokens();
+  json.Open('{').Key("prompt_tokens").Int(context_.prompt_tokens).Key("completion_tokens").Int(completion);
+  json.Key("total_tokens").Int(context_.prompt_tokens + completion);
+  json.Key("prompt_tokens_details").Open('{').Key("cached_tokens").Int(context_.cached_tokens).Close('}');
+  json.Key("prompt_cache_hit_tokens").Int(context_.cached_tokens);
+  json.Key("prompt_cache_miss_tokens").Int(context_.prompt_tokens - context_.cached_tokens).Close('}');
+  return text;
+}
+
+std::string_view CompletionsWriter::FinishName(int choice) const {
+  switch (answers_[static_cast<size_t>(choice)].finish) {
+    case FinishReason::kLength: return "length";
+    case FinishReason::kContentFilter: return "content_filter";
+    default: return "stop";
+  }
+}
+
+std::string CompletionsWriter::Choice(int choice, std::string_view text, std::string_view logprobs,
+                                      std::string_view finish) const {
+  std::string out;
+  JsonText json(&out);
+  json.Open('{').Key("text").String(text).Key("index").Int(choice).Key("logprobs");
+  logprobs.empty() ? json.Null() : json.Raw(logprobs);
+  json.Key("finish_reason");
+  finish.empty() ? json.Null() : json.String(finish);
+  json.Close('}');
+  return out;
+}
+
+std::string CompletionsWriter::Object(std::string_view choices, std::string_view usage) const {
+  std::string out;
+  JsonText json(&out);
+  json.Open('{').Key("id").String(context_.id).Key("object").String("text_completion");
+  json.Key("created").Int(context_.created).Key("model").String(context_.model);
+  json.Key("system_fingerprint").String(context_.system_fingerprint);
+  json.Key("choices").Open('[').Raw(choices).Close(']');
+  if (!usage.empty()) json.Key("usage").Raw(usage);
+  json.Close('}');
+  return out;
+}
+
+std::string CompletionsWriter::Logprobs(std::span<const TokenLogprob> tokens,
+                                        std::span<const TokenCandidate> candidates, int64_t* offset) const {
+  if (tokens.empty()) return {};
+  std::string names, scores, tops, offsets;
+  JsonText name_json(&names), score_json(&scores), top_json(&tops), offset_json(&offsets);
+  for (const TokenLogprob& token : tokens) {
+    name_json.String(TokenText(token.id));
+    score_json.Float(token.logprob);
+    top_json.Open('{');
+    for (const TokenCandidate& candidate : candidates.subspan(token.top_begin, token.top_count)) {
+      top_json.Key(TokenText(candidate.id)).Float(candidate.logprob);
+    }
+    top_json.Close('}');
+    offset_json.Int(*offset);
+    *offset += NumCharacters(context_.vocabulary->Bytes(token.id));
+  }
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", names, scores,
+                     tops, offsets);
+}
+
+void CompletionsWriter::Begin(std::vector<SseEvent>* out) {
+  if (out == nullptr || context_.echoed_prompt.empty()) return;
+  const std::string_view usage = options_.include_usage ? "null" : "";
+  for (int choice = 0; choice < context_.num_choices; ++choice) {
+    out->push_back({.event = "", .data = Object(Choice(choice, context_.echoed_prompt, "", ""), usage)});
+  }
+}
+
+void CompletionsWriter::OnEvent(int choice, const OutputEvents& events, const OutputEvent& event, bool,
+                                std::vector<SseEvent>* out) {
+  if (out == nullptr || event.kind != OutputEventKind::kContent) return;
+  const std::string logprobs =
+      Logprobs(events.Logprobs(event), events.candidates(), &offsets_[static_cast<size_t>(choice)]);
+  const std::string text = Choice(choice, events.Text(event), logprobs, "");
+  out->push_back({.event = "", .data = Object(text, options_.include_usage ? "null" : "")});
+}
+
+void CompletionsWriter::OnChoiceEnd(int choice, std::vector<SseEvent>* out) {
+  if (out == nullptr) return;
+  const std::string text = Choice(choice, "", "", FinishName(choice));
+  out->push_back({.event = "", .data = Object(text, options_.include_usage ? "null" : "")});
+}
+
+void CompletionsWriter::OnAllEnd(std::vector<SseEvent>* out) {
+  if (out == nullptr) return;
+  if (options_.include_usage) out->push_back({.event = "", .data = Object("", Usage())});
+  out->push_back({.event = "", .data = "[DONE]"});
+}
+
+void CompletionsWriter::Fail(const AnswerError& error, std::vector<SseEvent>* out) {
+  out->push_back({.event = "", .data = ErrorBody(Protocol::kCompletions, profile_, error)});
+}
+
+std::string CompletionsWriter::Body() const {
+  std::string choices;
+  JsonText json(&choices);
+  for (int choice = 0; choice < context_.num_choices; ++choice) {
+    const Answer& answer = answers_[static_cast<size_t>(choice)];
+    int64_t offset = NumCharacters(context_.echoed_prompt);
+    // Output without tools or thinking has one part at most.
+    const std::string logprobs =
+        answer.parts.empty() ? "" : Logprobs(answer.parts[0].logprobs, answer.parts[0].candidates, &offset);
+    json.Raw(Choice(choice, context_.echoed_prompt + answer.Joined(AnswerPart::Kind::kText), logprobs,
+                    FinishName(choice)));
+  }
+  return Object(choices, Usage());
+}
+
+}  // namespace deepinfer::recipe
