@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compiling and stepping may cost: memory, steps, time, and a flag by which another thread cancels. Code deep
+// inside the automata calls Spend() and goes on with a harmless answer once it is false; whoever owns the budget
+// asks `failure()` at the end. Only `cancel` may be touched by another thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/status.h"
+
+namespace deepinfer::grammar {
+
+class Budget {
+ public:
+  // Starts a new allowance; `cancel` may be nullptr.
+  void Start(uint64_t steps, std::chrono::milliseconds time, size_t memory_bytes, const std::atomic<bool>* cancel) {
+    steps_left_ = steps;
+    deadline_ = std::chrono::steady_clock::now() + time;
+    memory_bytes_ = memory_bytes;
+    cancel_ = cancel;
+    failure_ = Status();
+    next_check_ = steps > kCheckEvery ? steps - kCheckEvery : 0;
+  }
+
+  // False once the allowance is used up.
+  bool Spend(uint64_t steps = 1) {
+    if (!failure_.ok()) return false;
+    if (steps_left_ < steps) {
+      failure_ = Error(Code::kResourceExhausted, "grammar: too complex (step limit reached)");
+      return false;
+    }
+    steps_left_ -= steps;
+    if (steps_left_ <= next_check_) return Check();
+    return true;
+  }
+  void Fail(Status status) {
+    if (failure_.ok()) failure_ = std::move(status);
+  }
+  // Bytes that the owner holds now; told from time to time.
+  void Holds(size_t bytes) {
+    if (bytes > memory_bytes_) {
+      Fail(Error(Code::kResourceExhausted, "grammar: too complex (memory limit of {} bytes reached)", memory_bytes_));
+    }
+  }
+  bool ok() const { return failure_.ok(); }
+  const Status& failure() const { return failure_; }
+
+ private:
+  static constexpr uint64_t kCheckEvery = 256;
+  bool Check() {
+    next_check_ = steps_left_ > kCheckEvery ? steps_left_ - kCheckEvery : 0;
+    if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
+      failure_ = Error(Code::kCancelled, "grammar: cancelled");
+    } else if (std::chrono::steady_clock::now() > deadline_) {
+      failure_ = Error(Code::kResourceExhausted, "grammar: too complex (time limit reached)");
+    }
+    return failure_.ok();
+  }
+
+  uint64_t steps_left_ = UINT64_MAX;
+  uint64_t next_check_ = 0;
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+  size_t memory_bytes_ = SIZE_MAX;
+  const std::atomic<bool>* cancel_ = nullptr;
+  Status failure_;
+};
+
+}  // namespace deepinfer::grammar

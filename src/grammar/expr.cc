@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// Derivatives, after Brzozowski (1964) with the similarity rules of Owens, Reppy and Turon (2009): or and and are
+// flattened, sorted and free of duplicates, so that an expression has finitely many derivatives and equal states
+// usually have equal ids. Emptiness of and, not and multiple is found by walking derivatives; of all else by shape.
+#include "grammar/expr.h"
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+
+namespace deepinfer::grammar {
+namespace {
+
+constexpr uint32_t kSearchLimit = 100'000;  // states visited by one emptiness search
+
+uint64_t PowerOfTen(uint32_t n) {
+  uint64_t power = 1;
+  while (n-- > 0) power *= 10;
+  return power;
+}
+
+}  // namespace
+
+ExprPool::ExprPool(Budget* budget) : budget_(budget) {
+  nodes_.push_back({Kind::kEmpty, false, false, 1});
+  nodes_.push_back({Kind::kEpsilon, true, true, 2});
+  nodes_.push_back({Kind::kNot, true, false, 2, kEmpty});
+  key_to_node_.assign(1, 0);  // list 0 is the empty list and no node's key
+}
+
+ExprId ExprPool::Make(const Node& node) {
+  const uint32_t key[] = {static_cast<uint32_t>(node.kind),
+                          node.a,
+                          node.b,
+                          static_cast<uint32_t>(node.min),
+                          static_cast<uint32_t>(node.min >> 32),
+                          static_cast<uint32_t>(node.max),
+                          static_cast<uint32_t>(node.max >> 32)};
+  const uint32_t id = node_keys_.Intern(key);
+  if (id < key_to_node_.size()) return key_to_node_[id];
+  budget_->Spend();
+  key_to_node_.push_back(static_cast<uint32_t>(nodes_.size()));
+  nodes_.push_back(node);
+  return key_to_node_[id];
+}
+
+size_t ExprPool::bytes() const {
+  return nodes_.capacity() * sizeof(Node) + sets_.capacity() * sizeof(ByteSet) + lists_.bytes() + node_keys_.bytes() +
+         key_to_node_.capacity() * 4 + derivatives_.bytes();
+}
+
+ExprId ExprPool::Bytes(const ByteSet& set) {
+  if (set.none()) return kEmpty;
+  std::array<uint64_t, 4> words{};
+  for (int i = 0; i < 256; ++i) words[i / 64] |= uint64_t{set[i]} << (i % 64);
+  auto [it, is_new] = set_index_.try_emplace(words, static_cast<uint32_t>(sets_.size()));
+  if (is_new) sets_.push_back(set);
+  return Make({Kind::kBytes, false, true, 2, it->second});
+}
+
+ExprId ExprPool::Byte(uint8_t byte) {
+  ByteSet set;
+  set.set(byte);
+  return Bytes(set);
+}
+
+ExprId ExprPool::Literal(std::string_view text) {
+  ExprId result = kEpsilon;
+  for (size_t i = text.size(); i-- > 0;) result = Concat(Byte(static_cast<uint8_t>(text[i])), result);
+  return result;
+}
+
+ExprId ExprPool::Concat(std::initializer_list<ExprId> list) {
+  ExprId result = kEpsilon;
+  for (auto it = std::rbegin(list); it != std::rend(list); ++it) result = Concat(*it, result);
+  return result;
+}
+
+ExprId ExprPool::Concat(ExprId a, ExprId b) {
+  if (a == kEmpty || b == kEmpty) return kEmpty;
+  if (a == kEpsilon) return b;
+  if (b == kEpsilon) return a;
+  std::vector<ExprId> heads;
+  while (nodes_[a].kind == Kind::kConcat) {
+    heads.push_back(nodes_[a].a);
+    a = nodes_[a].b;
+  }
+  heads.push_back(a);
+  for (size_t i = heads.size(); i-- > 0;) {
+    const Node &x = nodes_[heads[i]], &y = nodes_[b];
+    b = Make({Kind::kConcat, x.nullable && y.nullable, x.plain && y.plain,
+              static_cast<uint8_t>(x.plain && y.plain ? 2 : 0), heads[i], b});
+  }
+  return b;
+}
+
+void ExprPool::Flatten(ExprId a, Kind kind, std::vector<ExprId>* out) const {
+  if (nodes_[a].kind == kind) {
+    const auto list = lists_[nodes_[a].a];
+    out->insert(out->end(), list.begin(), list.end());
+  } else {
+    out->push_back(a);
+  }
+}
+
+ExprId ExprPool::Or(std::vector<ExprId> list) {
+  std::vector<ExprId> flat;
+  for (ExprId a : list) Flatten(a, Kind::kOr, &flat);
+  std::vector<ExprId> parts;
+  ByteSet bytes;
+  for (ExprId a : flat) {
+    if (a == kEmpty) continue;
+    if (a == kAll) return kAll;
+    if (nodes_[a].kind == Kind::kBytes) {
+      bytes |= sets_[nodes_[a].a];
+    } else {
+      parts.push_back(a);
+    }
+  }
+  if (bytes.any()) parts.push_back(Bytes(bytes));
+  std::sort(parts.begin(), parts.end());
+  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+  if (parts.size() > 1 && parts[0] == kEpsilon) {
+    for (size_t i = 1; i < parts.size(); ++i) {
+      if (!nodes_[parts[i]].nullable) continue;
+      parts.erase(parts.begin());
+      break;
+    }
+  }
+  if (parts.empty()) return kEmpty;
+  if (parts.size() == 1) return parts[0];
+  budget_->Spend(parts.size() / 8);
+  bool nullable = false, plain = true;
+  for (ExprId a : parts) {
+    nullable |= nodes_[a].nullable;
+    plain &= nodes_[a].plain;
+  }
+  return Make({Kind::kOr, nullable, plain, static_cast<uint8_t>(plain || nullable ? 2 : 0), lists_.Intern(parts)});
+}
+
+ExprId ExprPool::And(std::vector<ExprId> list) {
+  std::vector<ExprId> flat;
+  for (ExprId a : list) Flatten(a, Kind::kAnd, &flat);
+  std::vector<ExprId> parts;
+  ByteSet bytes;
+  bytes.set();
+  bool has_bytes = false, all_nullable = true, has_epsilon = false;
+  for (ExprId a : flat) {
+    if (a == kEmpty) return kEmpty;
+    if (a == kAll) continue;
+    all_nullable &= nodes_[a].nullable;
+    has_epsilon |= a == kEpsilon;
+    if (nodes_[a].kind == Kind::kBytes) {
+      bytes &= sets_[nodes_[a].a];
+      has_bytes = true;
+    } else {
+      parts.push_back(a);
+    }
+  }
+  if (has_epsilon) return all_nullable ? kEpsilon : kEmpty;
+  if (has_bytes) {
+    if (bytes.none()) return kEmpty;
+    parts.push_back(Bytes(bytes));
+  }
+  std::sort(parts.begin(), parts.end());
+  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+  if (parts.empty()) return kAll;
+  if (parts.size() == 1) return parts[0];
+  for (ExprId a : parts) {
+    if (nodes_[a].kind == Kind::kNot && std::binary_search(parts.begin(), parts.end(), nodes_[a].a)) return kEmpty;
+  }
+  return Make({Kind::kAnd, all_nullable, false, static_cast<uint8_t>(all_nullable ? 2 : 0), lists_.Intern(parts)});
+}
+
+ExprId ExprPool::Not(ExprId a) {
+  if (a == kEmpty) return kAll;
+  const Node& node = nodes_[a];
+  if (node.kind == Kind::kNot) return node.a;
+  return Make({Kind::kNot, !node.nullable, false, static_cast<uint8_t>(node.nullable ? 0 : 2), a});
+}
+
+ExprId ExprPool::Repeat(ExprId a, uint64_t min, uint64_t max) {
+  if (max < min) return kEmpty;
+  if (max == 0 || a == kEpsilon) return kEpsilon;
+  if (a == kEmpty) return min == 0 ? kEpsilon : kEmpty;
+  if (min == 1 && max == 1) return a;
+  const Node node = nodes_[a];
+  if (node.nullable) min = 0;
+  if (node.kind == Kind::kRepeat && node.min == 0 && node.max == kNoMax) return a;
+  return Make({Kind::kRepeat, min == 0, node.plain, static_cast<uint8_t>(node.plain || min == 0 ? 2 : 0), a, 0, min, max});
+}
+
+bool ExprPool::IsRepeat(ExprId a, ExprId* inner, uint64_t* min, uint64_t* max) const {
+  const Node& node = nodes_[a];
+  if (node.kind != Kind::kRepeat) return false;
+  *inner = node.a;
+  *min = node.min;
+  *max = node.max;
+  return true;
+}
+
+ExprId ExprPool::Mod(uint64_t modulus, uint32_t scale, uint64_t remainder, uint32_t phase) {
+  const bool in_fraction = phase >= kModPoint;
+  const uint32_t digits = in_fraction ? phase - kModPoint : 0;
+  uint64_t at_end = remainder;
+  if (phase != kModStart && !(in_fraction && digits == 0)) {
+    for (uint32_t i = digits; i < scale; ++i) {
+      at_end = static_cast<uint64_t>(static_cast<unsigned __int128>(at_end) * 10 % modulus);
+    }
+  }
+  const bool nullable = phase != kModStart && phase != kModPoint && at_end == 0;
+  uint8_t dead = nullable || !in_fraction ? 2 : 0;
+  if (in_fraction && !nullable) {
+    // Reachable iff some d < 10^left makes remainder * 10^left + d a multiple of the modulus.
+    const uint32_t left = digits < scale ? scale - digits : 0;
+    const uint64_t power = PowerOfTen(left);
+    const uint64_t shifted = static_cast<uint64_t>(static_cast<unsigned __int128>(remainder) * power % modulus);
+    const uint64_t need = (modulus - shifted) % modulus;
+    dead = need < power ? 2 : 1;
+    if (dead == 1) return kEmpty;
+  }
+  const uint64_t packed = (uint64_t{scale} << 32) | phase;
+  Node node{Kind::kMod, nullable, false, dead, static_cast<uint32_t>(remainder), static_cast<uint32_t>(remainder >> 32),
+            modulus, packed};
+  return Make(node);
+}
+
+ExprId ExprPool::ModDerivative(const Node& node, uint8_t byte) {
+  const uint64_t remainder = node.a | (uint64_t{node.b} << 32);
+  const uint64_t modulus = node.min;
+  const uint32_t scale = static_cast<uint32_t>(node.max >> 32);
+  const uint32_t phase = static_cast<uint32_t>(node.max);
+  if (byte == '.') {
+    return phase == kModInteger ? Mod(modulus, scale, remainder, kModPoint) : kEmpty;
+  }
+  if (byte < '0' || byte > '9') return kEmpty;
+  const uint32_t digit = byte - '0';
+  if (phase >= kModPoint && phase - kModPoint >= scale) {
+    // Digits beyond the scale must be zeros, and what stands before must fit already.
+    if (digit != 0 || remainder != 0) return kEmpty;
+    return Mod(modulus, scale, 0, kModPoint + scale + 1);
+  }
+  const uint64_t next = static_cast<uint64_t>((static_cast<unsigned __int128>(remainder) * 10 + digit) % modulus);
+  return Mod(modulus, scale, next, phase == kModStart ? kModInteger : phase >= kModPoint ? phase + 1 : phase);
+}
+
+ExprId ExprPool::Derivative(ExprId a, uint8_t byte) {
+  const Node& node = nodes_[a];
+  switch (node.kind) {
+    case Kind::kEmpty:
+    case Kind::kEpsilon:
+      return kEmpty;
+    case Kind::kBytes:
+      return sets_[node.a][byte] ? kEpsilon : kEmpty;
+    case Kind::kConcat:
+      // The common case of a literal, without a look-up.
+      if (nodes_[node.a].kind == Kind::kBytes) return sets_[nodes_[node.a].a][byte] ? node.b : kEmpty;
+      break;
+    default:
+      break;
+  }
+  if (a == kAll) return kAll;
+  const uint64_t key = (uint64_t{a} << 8) | byte;
+  if (const uint32_t* known = derivatives_.Find(key)) return *known;
+  const ExprId result = ComputeDerivative(a, byte);
+  derivatives_.Insert(key, result);
+  return result;
+}
+
+ExprId ExprPool::ManyDerivative(const Node& node, uint8_t byte) {
+  const auto span = lists_[node.a];
+  const std::vector<ExprId> list(span.begin(), span.end());
+  std::vector<ExprId> parts;
+  budget_->Spend(list.size() / 8);
+  for (ExprId child : list) {
+    const ExprId next = Derivative(child, byte);
+    if (next == kEmpty) {
+      if (node.kind == Kind::kAnd) return kEmpty;
+      continue;
+    }
+    parts.push_back(next);
+  }
+  return node.kind == Kind::kAnd ? And(std::move(parts)) : Or(std::move(parts));
+}
+
+ExprId ExprPool::ComputeDerivative(ExprId a, uint8_t byte) {
+  if (!budget_->Spend()) return kEmpty;
+  const Node node = nodes_[a];
+  switch (node.kind) {
+    case Kind::kConcat: {
+      const ExprId first = Concat(Derivative(node.a, byte), node.b);
+      return nodes_[node.a].nullable ? Or(first, Derivative(node.b, byte)) : first;
+    }
+    case Kind::kOr:
+    case Kind::kAnd:
+      return ManyDerivative(node, byte);
+    case Kind::kNot:
+      return Not(Derivative(node.a, byte));
+    case Kind::kRepeat: {
+      const ExprId first = Derivative(node.a, byte);
+      if (first == kEmpty) return kEmpty;
+      const uint64_t max = node.max == kNoMax ? kNoMax : node.max - 1;
+      return Concat(first, Repeat(node.a, node.min == 0 ? 0 : node.min - 1, max));
+    }
+    case Kind::kMod:
+      return ModDerivative(node, byte);
+    default:
+      return kEmpty;
+  }
+}
+
+void ExprPool::CollectSets(ExprId a, std::vector<uint32_t>* sets, bool* digits, int depth) {
+  const Node node = nodes_[a];
+  if (depth > 200) {  // deeper than any sane expression: every byte is its own class
+    for (int i = 0; i < 256; ++i) sets->push_back(nodes_[Byte(static_cast<uint8_t>(i))].a);
+    return;
+  }
+  switch (node.kind) {
+    case Kind::kBytes:
+      sets->push_back(node.a);
+      break;
+    case Kind::kConcat:
+      CollectSets(node.a, sets, digits, depth + 1);
+      if (nodes_[node.a].nullable) CollectSets(node.b, sets, digits, depth + 1);
+      break;
+    case Kind::kOr:
+    case Kind::kAnd: {
+      const auto list = lists_[node.a];
+      budget_->Spend(list.size() / 8);
+      for (size_t i = 0; i < list.size(); ++i) CollectSets(lists_[node.a][i], sets, digits, depth + 1);
+      break;
+    }
+    case Kind::kNot:
+    case Kind::kRepeat:
+      CollectSets(node.a, sets, digits, depth + 1);
+      break;
+    case Kind::kMod:
+      *digits = true;
+      break;
+    default:
+      break;
+  }
+}
+
+std::vector<uint8_t> ExprPool::Representatives(ExprId a) {
+  std::vector<uint32_t> sets;
+  bool digits = false;
+  CollectSets(a, &sets, &digits, 0);
+  std::sort(sets.begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  std::array<uint16_t, 256> cls{};
+  uint16_t classes = 1;
+  const auto refine = [&](const ByteSet& set) {
+    std::array<int, 256> moved;
+    moved.fill(-1);
+    std::array<bool, 256> outside{};
+    for (int i = 0; i < 256; ++i) {
+      if (!set[i]) outside[cls[i]] = true;
+    }
+    for (int i = 0; i < 256; ++i) {
+      if (!set[i] || !outside[cls[i]]) continue;
+      if (moved[cls[i]] < 0) moved[cls[i]] = classes++;
+      cls[i] = static_cast<uint16_t>(moved[cls[i]]);
+    }
+  };
+  for (uint32_t set : sets) {
+    if (classes >= 256) break;
+    refine(sets_[set]);
+  }
+  if (digits) {
+    for (char c : std::string_view("0123456789.")) {
+      ByteSet set;
+      set.set(static_cast<uint8_t>(c));
+      if (classes < 256) refine(set);
+    }
+  }
+  std::vector<uint8_t> result;
+  std::array<bool, 256> seen{};
+  for (int i = 0; i < 256; ++i) {
+    if (!seen[cls[i]]) result.push_back(static_cast<uint8_t>(i));
+    seen[cls[i]] = true;
+  }
+  return result;
+}
+
+bool ExprPool::IsEmpty(ExprId a) {
+  const Node node = nodes_[a];
+  if (node.dead != 0) return node.dead == 1;
+  bool empty;
+  if (node.nullable) {
+    empty = false;
+  } else if (node.kind == Kind::kConcat) {
+    empty = IsEmpty(node.a) || IsEmpty(node.b);
+  } else if (node.kind == Kind::kRepeat) {
+    empty = IsEmpty(node.a);  // min > 0, else it would be nullable
+  } else if (node.kind == Kind::kOr) {
+    empty = true;
+    for (size_t i = 0; empty && i < lists_[node.a].size(); ++i) empty = IsEmpty(lists_[node.a][i]);
+  } else {
+    empty = SearchEmpty(a);
+  }
+  if (budget_->ok()) nodes_[a].dead = empty ? 1 : 2;
+  return empty;
+}
+
+bool ExprPool::SearchEmpty(ExprId a) {
+  // Depth first: long counted repeats end far away, and a stack goes straight there.
+  std::vector<ExprId> stack{a};
+  std::unordered_map<ExprId, ExprId> from{{a, a}};
+  while (!stack.empty()) {
+    if (!budget_->Spend()) return true;
+    const ExprId state = stack.back();
+    stack.pop_back();
+    for (uint8_t byte : Representatives(state)) {
+      const ExprId next = Derivative(state, byte);
+      if (next == kEmpty || nodes_[next].dead == 1 || from.count(next) != 0) continue;
+      from[next] = state;
+      if (nodes_[next].nullable || nodes_[next].dead == 2) {
+        for (ExprId s = next; s != a; s = from[s]) nodes_[s].dead = 2;
+        return false;
+      }
+      stack.push_back(next);
+    }
+    if (from.size() > kSearchLimit) {
+      budget_->Fail(Error(Code::kResourceExhausted, "grammar: too complex (a pattern's automaton is over {} states)",
+                          kSearchLimit));
+      return true;
+    }
+  }
+  if (budget_->ok()) {
+    for (const auto& [state, parent] : from) nodes_[state].dead = 1;
+  }
+  return true;
+}
+
+bool ExprPool::Matches(ExprId a, std::string_view text) {
+  for (char c : text) {
+    a = Derivative(a, static_cast<uint8_t>(c));
+    if (a == kEmpty) return false;
+  }
+  return nodes_[a].nullable;
+}
+
+uint64_t ExprPool::Count(ExprId a, uint64_t cap) {
+  // Words by length, shortest first: an infinite language meets the cap soon.
+  uint64_t count = 0;
+  std::deque<ExprId> queue;
+  if (!IsEmpty(a)) queue.push_back(a);
+  for (uint64_t visited = 0; !queue.empty() && count < cap; ++visited) {
+    if (!budget_->Spend() || visited > kSearchLimit) return count;
+    const ExprId state = queue.front();
+    queue.pop_front();
+    if (nodes_[state].nullable) ++count;
+    for (int byte = 0; byte < 256; ++byte) {
+      const ExprId next = Derivative(state, static_cast<uint8_t>(byte));
+      if (next != kEmpty && !IsEmpty(next)) queue.push_back(next);
+    }
+  }
+  return std::min(count, cap);
+}
+
+}  // namespace deepinfer::grammar

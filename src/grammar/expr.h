@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Extended regular expressions over bytes - with intersection, complement and counted repeats - as hash-consed nodes,
+// and their Brzozowski derivatives. A derivative is an expression again, so the automaton of an expression is built
+// lazily, state by state, and boolean combinations cost nothing until they are walked.
+// Not thread-safe; ids are valid for the pool that made them, for its whole life.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "grammar/budget.h"
+#include "grammar/intern.h"
+
+namespace deepinfer::grammar {
+
+using ExprId = uint32_t;
+using ByteSet = std::bitset<256>;
+
+inline constexpr uint64_t kNoMax = UINT64_MAX;
+
+class ExprPool {
+ public:
+  explicit ExprPool(Budget* budget);
+
+  static constexpr ExprId kEmpty = 0;    // no word at all
+  static constexpr ExprId kEpsilon = 1;  // the empty word
+  static constexpr ExprId kAll = 2;      // every byte string
+
+  ExprId Bytes(const ByteSet& set);
+  ExprId Byte(uint8_t byte);
+  ExprId Literal(std::string_view text);
+  ExprId Concat(ExprId a, ExprId b);
+  ExprId Concat(std::initializer_list<ExprId> list);
+  ExprId Or(std::vector<ExprId> list);
+  ExprId Or(ExprId a, ExprId b) { return Or(std::vector<ExprId>{a, b}); }
+  ExprId And(std::vector<ExprId> list);
+  ExprId And(ExprId a, ExprId b) { return And(std::vector<ExprId>{a, b}); }
+  ExprId Not(ExprId a);
+  // max = kNoMax: without end.
+  ExprId Repeat(ExprId a, uint64_t min, uint64_t max);
+  ExprId Star(ExprId a) { return Repeat(a, 0, kNoMax); }
+  ExprId Optional(ExprId a) { return Repeat(a, 0, 1); }
+  // Unsigned decimal spellings D or D.F (no exponent; the first digit's form is not checked) whose value times 10^scale
+  // is a whole multiple of `modulus`. `digits` of the fraction have been read when in_fraction.
+  // REQUIRES: 0 < modulus < 2^60, scale <= 18.
+  ExprId Multiple(uint64_t modulus, uint32_t scale) { return Mod(modulus, scale, 0, kModStart); }
+
+  bool Nullable(ExprId a) const { return nodes_[a].nullable; }
+  ExprId Derivative(ExprId a, uint8_t byte);
+  // Whether the language is empty. Spends budget; answers true ("dead") when it is used up.
+  bool IsEmpty(ExprId a);
+  bool Matches(ExprId a, std::string_view text);
+  // Number of words, at most `cap`. Spends budget.
+  uint64_t Count(ExprId a, uint64_t cap);
+  // One byte of each class of bytes that all states below treat alike at this point.
+  std::vector<uint8_t> Representatives(ExprId a);
+  // The repeat node's fields, where `a` is one.
+  bool IsRepeat(ExprId a, ExprId* inner, uint64_t* min, uint64_t* max) const;
+
+  size_t size() const { return nodes_.size(); }
+  size_t bytes() const;
+
+ private:
+  enum class Kind : uint8_t { kEmpty, kEpsilon, kBytes, kConcat, kOr, kAnd, kNot, kRepeat, kMod };
+  static constexpr uint32_t kModStart = 0;     // before the first digit
+  static constexpr uint32_t kModInteger = 1;   // after an integer digit
+  static constexpr uint32_t kModPoint = 2;     // kModPoint + n: n fraction digits read
+  struct Node {
+    Kind kind;
+    bool nullable;
+    bool plain;    // built without and, not, multiple: never empty, as constructors drop kEmpty
+    uint8_t dead;  // 0 unknown, 1 empty, 2 not empty
+    uint32_t a = 0, b = 0;  // children; byte-set or list id
+    uint64_t min = 0, max = 0;
+  };
+
+  ExprId Make(const Node& node);
+  ExprId Mod(uint64_t modulus, uint32_t scale, uint64_t remainder, uint32_t phase);
+  ExprId ModDerivative(const Node& node, uint8_t byte);
+  ExprId ComputeDerivative(ExprId a, uint8_t byte);
+  ExprId ManyDerivative(const Node& node, uint8_t byte);
+  void CollectSets(ExprId a, std::vector<uint32_t>* sets, bool* digits, int depth);
+  void Flatten(ExprId a, Kind kind, std::vector<ExprId>* out) const;
+  bool SearchEmpty(ExprId a);
+
+  Budget* budget_;
+  std::vector<Node> nodes_;
+  std::vector<ByteSet> sets_;
+  std::map<std::array<uint64_t, 4>, uint32_t> set_index_;
+  ListPool lists_;
+  ListPool node_keys_;             // interned node contents
+  std::vector<uint32_t> key_to_node_;
+  FlatMap derivatives_;
+};
+
+}  // namespace deepinfer::grammar
