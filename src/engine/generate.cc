@@ -133,7 +133,7 @@ void Run::FlushText() {
     stops_.Flush(&text);
   }
   result_.text += text;
-  if (!text.empty() && !result_.ids.empty()) on_token_({.id = result_.ids.back(), .text = text});
+  if (!text.empty()) on_token_({.text = text});
 }
 
 }  // namespace

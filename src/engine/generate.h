@@ -23,7 +23,7 @@ struct GenerateRequest {
 
 // One drawn token as it happens.
 struct GeneratedToken {
-  TokenId id = 0;
+  TokenId id = -1;         // -1: no token, only text that was held back until the end
   bool is_end = false;     // an end token, which is not part of the text
   std::string_view text;   // characters that became certain with this token; may be empty
   const sampling::Logprobs* logprobs = nullptr;

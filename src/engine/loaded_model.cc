@@ -11,6 +11,24 @@ Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& op
   return Error(Code::kInvalidArgument, "backend \"{}\": this build has cpu and reference", options.name);
 }
 
+std::string_view ActivationsName(backend::Activations activations) {
+  switch (activations) {
+    case backend::Activations::kFp32:
+      return "fp32";
+    case backend::Activations::kBf16:
+      return "bf16";
+    case backend::Activations::kFp8:
+      return "fp8";
+  }
+  return "unknown";
+}
+
+std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations) {
+  // Raise this when an accumulation contract, the noise or a cache layout changes.
+  constexpr int kFormatVersion = 1;
+  return fmt::format("{} {} {} v{}", backend.name(), backend.kernel_variant(), ActivationsName(activations), kFormatVersion);
+}
+
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory, const BackendOptions& options) {
   DI_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(directory));
   const std::string tokenizer_path = directory + "/tokenizer.json";

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parser of the command line. The one file that includes CLI11, which is slow to compile.
+#include "cli/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "cli/options.h"
+
+#ifndef DI_VERSION
+#define DI_VERSION "unknown"
+#endif
+
+namespace deepinfer::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "deepinfer: runs DeepSeek-V4.1 checkpoints as they are published.\n"
+    "\n"
+    "  deepinfer generate \"Once upon a time\"     continue a prompt with the bundled model\n"
+    "  deepinfer chat                            talk to it\n"
+    "  deepinfer info --model DIR                what a checkpoint is and needs\n"
+    "\n"
+    "Exit codes: 0 done; 1 an error, told on stderr; 2 a wrong command line; 130 interrupted.\n"
+    "Environment: DEEPINFER_ACCELERATOR (cpu, reference), DEEPINFER_HF_MODEL_DIR (where checkpoints lie),\n"
+    "HF_TOKEN (for downloads).";
+
+void AddModelOption(CLI::App& app, ModelOptions* model) {
+  app.add_option("-m,--model", model->model,
+                 "a checkpoint directory, or org/name[@revision] in DEEPINFER_HF_MODEL_DIR or on the Hugging Face hub "
+                 "(default: the bundled model)");
+  app.add_flag("--offline", model->offline, "never download");
+}
+
+void AddBackendOptions(CLI::App& app, ModelOptions* model) {
+  AddModelOption(app, model);
+  app.add_option("--backend", model->backend, "cpu or reference (slow, float64 sums; default: DEEPINFER_ACCELERATOR, else cpu)");
+  app.add_option("--variant", model->variant, "kernel variant of the cpu backend: avx512, avx2, portable (default: the best)");
+  app.add_option("--activations", model->activations, "rounding of matrix inputs: fp32, bf16 or fp8")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp8"}))
+      ->capture_default_str();
+  app.add_option("--threads", model->threads, "threads of the cpu backend (default: every core)")->check(CLI::Range(0, 4096));
+}
+
+void AddContextOptions(CLI::App& app, ModelOptions* model) {
+  app.add_option("--ctx", model->context, "positions of context to reserve (default: what the model was made for)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--chunk", model->chunk, "tokens of a prefill step")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
+void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
+  app.add_option("--temperature", sampling->temperature, "0 is greedy")->capture_default_str();
+  app.add_option("--top-p", sampling->top_p, "draw from the fewest tokens with this share of probability")->capture_default_str();
+  app.add_option("--top-k", sampling->top_k, "draw from this many best tokens; 0: all")->capture_default_str();
+  app.add_option("--min-p", sampling->min_p, "drop tokens less probable than this share of the best one")->capture_default_str();
+  app.add_option("--repetition-penalty", sampling->repetition_penalty, "over 1: less of what prompt and answer already have")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", sampling->presence_penalty, "taken off tokens that the answer has")->capture_default_str();
+  app.add_option("--frequency-penalty", sampling->frequency_penalty, "the same, for each time")->capture_default_str();
+  app.add_option("--seed", sampling->seed, "the same seed gives the same text (default: drawn, told by --json)");
+}
+
+using Action = std::function<Result<int>()>;
+
+void AddGenerate(CLI::App& root, GenerateOptions* o, Action* action) {
+  CLI::App& app = *root.add_subcommand("generate", "continue a prompt; the text alone goes to stdout");
+  app.add_option("prompt", o->prompt, "the prompt (default: read from --prompt-file or stdin)");
+  app.add_option("-f,--prompt-file", o->prompt_file, "read the prompt from this file; - is stdin");
+  AddBackendOptions(app, &o->model);
+  AddContextOptions(app, &o->model);
+  AddSamplingOptions(app, &o->sampling);
+  app.add_option("-n,--max-tokens", o->max_tokens, "most tokens to write")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--stop", o->stop, "stop before this text (may be given several times)")->allow_extra_args(false);
+  app.add_flag("--ignore-eos", o->ignore_eos, "go on after the end-of-text token");
+  app.add_flag("--json", o->json, "one JSON object instead of the text: ids, finish reason, seed, log-probabilities");
+  app.add_option("--logprobs", o->logprobs, "with --json: log-probabilities, and those of this many alternatives");
+  app.add_flag("--ids", o->ids, "print token ids instead of text; a prompt such as 5,6,7 is read as ids, without a begin token");
+  app.add_flag("--special", o->special, "let control tokens spelled in the prompt become control tokens");
+  app.add_flag("--stats", o->stats, "token counts and speed on stderr at the end");
+  app.callback([=] { *action = [=] { return Generate(*o); }; });
+}
+
+void AddScore(CLI::App& root, ScoreOptions* o, Action* action) {
+  CLI::App& app = *root.add_subcommand("score", "logits of every position, or log-probabilities of given tokens as JSON");
+  app.add_option("--ids", o->ids, "the tokens: 5,6,7");
+  app.add_option("--ids-file", o->ids_file, "the tokens, as a JSON array in this file; - is stdin");
+  app.add_option("--logits", o->logits, "write fp32 logits [n, vocab] as tensor \"logits\" of this safetensors file");
+  app.add_option("--from", o->from, "prefill this many tokens, then decode one by one (default: prefill all)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top", o->top, "also the best tokens after the last one")->check(CLI::NonNegativeNumber);
+  AddBackendOptions(app, &o->model);
+  AddContextOptions(app, &o->model);
+  app.callback([=] { *action = [=] { return Score(*o); }; });
+}
+
+void AddInfo(CLI::App& root, InfoOptions* o, Action* action) {
+  CLI::App& app = *root.add_subcommand("info", "what a checkpoint is: geometry, bytes, memory, identities");
+  AddBackendOptions(app, &o->model);
+  app.add_flag("--json", o->json, "as one JSON object");
+  app.callback([=] { *action = [=] { return Info(*o); }; });
+}
+
+void AddTokenize(CLI::App& root, TokenizeOptions* o, Action* action, bool forward) {
+  CLI::App& app = forward ? *root.add_subcommand("tokenize", "text to token ids, as a JSON array")
+                          : *root.add_subcommand("detokenize", "token ids to text");
+  app.add_option("text", o->text, forward ? "the text (default: stdin)" : "the ids: 5,6,7 (default: stdin)");
+  AddModelOption(app, &o->model);
+  app.add_flag("--special", o->special, forward ? "spelled control tokens become control tokens" : "show control tokens");
+  if (forward) app.add_flag("--pieces", o->pieces, "a line for each token: id and text");
+  app.callback([=] { *action = [=] { return forward ? Tokenize(*o) : Detokenize(*o); }; });
+}
+
+int Report(const Status& status) {
+  std::fprintf(stderr, "deepinfer: %s\n", status.message().c_str());
+  return kExitError;
+}
+
+}  // namespace
+
+int Run(int argc, char** argv) {
+  CLI::App root(kAbout);
+  root.set_version_flag("--version", "deepinfer " DI_VERSION);
+  root.require_subcommand(1);
+  Action action;
+  GenerateOptions generate;
+  ScoreOptions score;
+  InfoOptions info;
+  TokenizeOptions tokenize, detokenize;
+  AddGenerate(root, &generate, &action);
+  AddScore(root, &score, &action);
+  AddInfo(root, &info, &action);
+  AddTokenize(root, &tokenize, &action, /*forward=*/true);
+  AddTokenize(root, &detokenize, &action, /*forward=*/false);
+  try {
+    root.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return root.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  const Result<int> result = action();
+  return result.ok() ? *result : Report(result.status());
+}
+
+}  // namespace deepinfer::cli

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line says, as plain values: one struct for each subcommand. cli.cc fills them, the command_*.cc files
+// act on them and know nothing of the parser.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+
+namespace deepinfer::cli {
+
+// Which model on which backend: shared by all commands that run one.
+struct ModelOptions {
+  std::string model;               // directory or org/name[@revision]; empty: the bundled model
+  std::string backend;             // empty: DEEPINFER_ACCELERATOR, else the best that works
+  std::string variant;             // kernel variant of the CPU backend; empty: the best
+  std::string activations = "fp32";
+  int threads = 0;
+  int64_t context = 0;
+  int64_t chunk = 512;
+  bool offline = false;
+};
+
+struct SamplingOptions {
+  float temperature = 0;
+  int64_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::optional<uint64_t> seed;
+};
+
+struct GenerateOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  int64_t max_tokens = 256;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  bool json = false;
+  std::optional<int> logprobs;
+  bool ids = false;
+  bool special = false;
+  bool stats = false;
+};
+
+struct ChatOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string system;
+  bool thinking = false;
+  std::string effort;
+  int64_t max_tokens = 1024;
+  bool stats = false;
+};
+
+struct ScoreOptions {
+  ModelOptions model;
+  std::string ids;
+  std::string ids_file;
+  std::string logits;
+  std::optional<int64_t> from;
+  int top = 0;
+};
+
+struct InfoOptions {
+  ModelOptions model;
+  bool json = false;
+};
+
+struct TokenizeOptions {
+  ModelOptions model;
+  std::optional<std::string> text;
+  bool special = false;
+  bool pieces = false;
+};
+
+// Each returns the process's exit code or an error to print.
+Result<int> Generate(const GenerateOptions& options);
+Result<int> Chat(const ChatOptions& options);
+Result<int> Score(const ScoreOptions& options);
+Result<int> Info(const InfoOptions& options);
+Result<int> Tokenize(const TokenizeOptions& options);
+Result<int> Detokenize(const TokenizeOptions& options);
+
+}  // namespace deepinfer::cli
