@@ -8,8 +8,7 @@
 
 #include "core/utf8.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/pretokenizer.h"
+#include "tokenizer/piece_encoder.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace deepinfer {
@@ -52,7 +51,7 @@ Result<std::string> ReadFile(const std::string& path, size_t bytes_max) {
 
 struct Tokenizer::Impl {
   Impl(TokenizerSpec the_spec, std::unique_ptr<PreTokenizer> splitter)
-      : spec(std::move(the_spec)), pre_tokenizer(std::move(splitter)), bpe(spec), added(spec.added_tokens) {
+      : spec(std::move(the_spec)), encoder(spec, std::move(splitter)), added(spec.added_tokens) {
     ids.reserve(spec.spellings.size());
     for (size_t id = 0; id < spec.spellings.size(); ++id) {
       if (!spec.spellings[id].empty()) ids.emplace(spec.spellings[id], static_cast<TokenId>(id));
@@ -67,25 +66,8 @@ struct Tokenizer::Impl {
 
   bool Has(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < spec.bytes.size(); }
 
-  Status EncodePiecewise(std::string_view text, std::vector<TokenId>* out) const {
-    BpeScratch scratch;
-    std::vector<uint32_t> ends;
-    size_t position = 0;
-    size_t start = 0;
-    while (position < text.size()) {
-      ends.clear();
-      DI_RETURN_IF_ERROR(pre_tokenizer->Split(text, &position, &ends));
-      for (const uint32_t end : ends) {
-        bpe.Encode(text.substr(start, end - start), &scratch, out);
-        start = end;
-      }
-    }
-    return Status();
-  }
-
   TokenizerSpec spec;
-  std::unique_ptr<PreTokenizer> pre_tokenizer;
-  BpeModel bpe;
+  PieceEncoder encoder;
   AddedTokenMatcher added;
   std::unordered_map<std::string_view, TokenId> ids;
   std::vector<bool> is_added;
@@ -119,7 +101,7 @@ Status Tokenizer::AppendEncoded(std::string_view text, const EncodeOptions& opti
     text = repaired;
   }
   const size_t old_size = ids->size();
-  const auto plain = [&](std::string_view piece) { return impl_->EncodePiecewise(piece, ids); };
+  const auto plain = [&](std::string_view piece) { return impl_->encoder.Append(piece, ids); };
   const Status status = options.added_tokens
                             ? impl_->added.Scan(text, plain, [&](TokenId id) { ids->push_back(id); })
                             : plain(text);

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/piece_cache.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "core/check.h"
+
+namespace deepinfer {
+namespace {
+
+// Zeroed and aligned to cache lines, or nullptr.
+void* Zeroed(size_t bytes) {
+  void* memory = std::aligned_alloc(64, bytes);
+  if (memory != nullptr) std::memset(memory, 0, bytes);
+  return memory;
+}
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+}  // namespace
+
+PieceCache::PieceCache()
+    : short_(static_cast<ShortEntry*>(Zeroed(kShortSets * 2 * sizeof(ShortEntry)))),
+      long_(kLongEntries),
+      arena_(static_cast<char*>(std::malloc(kLongBytes))) {
+  DI_CHECK(short_ != nullptr && arena_ != nullptr);
+}
+
+void PieceCache::InsertShort(const ShortPiece& piece, uint64_t hash, std::span<const TokenId> ids) {
+  ShortEntry* set = &short_[ShortSet(hash)];
+  set[1] = set[0];
+  set[0].piece = piece;
+  std::ranges::copy(ids, set[0].ids);
+  set[0].num_ids = static_cast<uint32_t>(ids.size());
+}
+
+uint64_t PieceCache::HashLong(std::string_view piece) {
+  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15u;
+  uint64_t hash = piece.size();
+  size_t i = 0;
+  for (; i + 8 <= piece.size(); i += 8) {
+    uint64_t word;
+    std::memcpy(&word, piece.data() + i, 8);
+    hash = Mix(hash ^ word, kMultiplier);
+  }
+  uint64_t tail = 0;
+  std::memcpy(&tail, piece.data() + i, piece.size() - i);
+  return Mix(hash ^ tail, kMultiplier);
+}
+
+std::span<const TokenId> PieceCache::FindLong(std::string_view piece, uint64_t hash) const {
+  const LongEntry& entry = long_[LongSlot(hash)];
+  if (entry.hash != hash || entry.text_bytes != piece.size()) return {};
+  const char* ids = arena_.get() + entry.offset;
+  if (std::memcmp(ids + entry.num_ids * sizeof(TokenId), piece.data(), piece.size()) != 0) return {};
+  return {reinterpret_cast<const TokenId*>(ids), entry.num_ids};
+}
+
+void PieceCache::InsertLong(std::string_view piece, uint64_t hash, std::span<const TokenId> ids) {
+  if (piece.size() > kLongPieceMax || ids.empty()) return;
+  const size_t id_bytes = ids.size() * sizeof(TokenId);
+  const size_t bytes = (id_bytes + piece.size() + 7) & ~size_t{7};
+  if (arena_used_ + bytes > kLongBytes) {
+    std::ranges::fill(long_, LongEntry());
+    arena_used_ = 0;
+  }
+  char* place = arena_.get() + arena_used_;
+  std::memcpy(place, ids.data(), id_bytes);
+  std::memcpy(place + id_bytes, piece.data(), piece.size());
+  long_[LongSlot(hash)] = {hash, static_cast<uint32_t>(arena_used_), static_cast<uint16_t>(piece.size()),
+                           static_cast<uint16_t>(ids.size())};
+  arena_used_ += bytes;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remembers the ids of pieces that were encoded before: text repeats its words. Bounded (kBytesMax), and a hit is
+// always compared by text, so a collision of hashes costs time and never gives wrong ids. Not shared between threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer {
+
+// A piece of at most kSizeMax bytes as two words, its length in the last byte.
+struct ShortPiece {
+  static constexpr size_t kSizeMax = 15;
+
+  // REQUIRES: 1 <= size <= kSizeMax. `readable` bytes may be read at `text`, at least `size`.
+  static ShortPiece Of(const char* text, size_t size, size_t readable) {
+    ShortPiece piece;
+    if (readable >= 16) [[likely]] {
+      std::memcpy(&piece.low, text, 8);
+      std::memcpy(&piece.high, text + 8, 8);
+      const unsigned bits = static_cast<unsigned>(size) * 8;
+      const uint64_t low_mask = bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+      const uint64_t high_mask = bits > 64 ? (uint64_t{1} << (bits - 64)) - 1 : 0;
+      piece.low &= low_mask;
+      piece.high &= high_mask;
+    } else {
+      char bytes[16] = {};
+      std::memcpy(bytes, text, size);
+      std::memcpy(&piece.low, bytes, 8);
+      std::memcpy(&piece.high, bytes + 8, 8);
+    }
+    piece.high |= uint64_t{size} << 56;
+    return piece;
+  }
+
+  uint64_t Hash() const {
+    const uint64_t mixed = (low ^ (high * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
+    return mixed ^ mixed >> 32;
+  }
+  bool operator==(const ShortPiece&) const = default;
+
+  uint64_t low = 0;
+  uint64_t high = 0;
+};
+
+class PieceCache {
+ public:
+  // Ids that a short piece may have to be kept; longer ones are kept as long pieces are.
+  static constexpr size_t kShortIds = 3;
+  struct ShortEntry {
+    ShortPiece piece;  // high == 0: empty
+    TokenId ids[kShortIds];
+    uint32_t num_ids;
+  };
+  static_assert(sizeof(ShortEntry) == 32);
+
+  PieceCache();
+
+  void Prefetch(uint64_t hash) const { __builtin_prefetch(&short_[ShortSet(hash)]); }
+  // nullptr where it is not known.
+  const ShortEntry* FindShort(const ShortPiece& piece, uint64_t hash) const {
+    const ShortEntry* set = &short_[ShortSet(hash)];
+    if (set[0].piece == piece) [[likely]] return &set[0];
+    return set[1].piece == piece ? &set[1] : nullptr;
+  }
+  // REQUIRES: ids.size() <= kShortIds.
+  void InsertShort(const ShortPiece& piece, uint64_t hash, std::span<const TokenId> ids);
+
+  static uint64_t HashLong(std::string_view piece);
+  // Empty where it is not known.
+  std::span<const TokenId> FindLong(std::string_view piece, uint64_t hash) const;
+  void InsertLong(std::string_view piece, uint64_t hash, std::span<const TokenId> ids);
+
+ private:
+  static constexpr size_t kShortSets = size_t{1} << 15;  // of two entries: one cache line
+  static constexpr size_t kLongEntries = size_t{1} << 14;
+  static constexpr size_t kLongBytes = size_t{2} << 20;
+  static constexpr size_t kLongPieceMax = 512;  // a page of one class would push out everything else
+
+  struct LongEntry {
+    uint64_t hash = 0;
+    uint32_t offset = 0;
+    uint16_t text_bytes = 0;  // 0: empty
+    uint16_t num_ids = 0;
+  };
+
+  static size_t ShortSet(uint64_t hash) { return (hash & (kShortSets - 1)) * 2; }
+  static size_t LongSlot(uint64_t hash) { return hash & (kLongEntries - 1); }
+
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<ShortEntry[], Free> short_;
+  std::vector<LongEntry> long_;
+  // Texts and ids of the long entries; when it is full all of them are forgotten.
+  std::unique_ptr<char[], Free> arena_;
+  size_t arena_used_ = 0;
+};
+
+}  // namespace deepinfer
