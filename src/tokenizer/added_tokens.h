@@ -3,7 +3,7 @@
 // first and the others in what those leave. Immutable; threads share it.
 #pragma once
 
-#include <bitset>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -43,7 +43,7 @@ class TokenTrie {
 
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  std::bitset<256> first_bytes_;
+  std::array<bool, 256> first_bytes_{};
 };
 
 class AddedTokenMatcher {

@@ -16,6 +16,11 @@ namespace deepinfer {
 
 // Working memory of BpeModel::Encode, kept between calls. Not shared between threads.
 struct BpeScratch {
+  // Of short pieces, by position of the first byte.
+  static constexpr size_t kShortMax = 64;
+  alignas(64) std::array<int32_t, kShortMax> keys;
+  std::array<TokenId, kShortMax> short_ids;
+  // Of long ones.
   std::vector<TokenId> ids;
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> next;
@@ -32,21 +37,21 @@ class BpeModel {
 
  private:
   static constexpr uint32_t kNoRank = UINT32_MAX;
-  struct Rule {
-    uint64_t pair = UINT64_MAX;
-    uint32_t rank = kNoRank;
-    TokenId merged = -1;
-  };
 
-  const Rule& Find(TokenId left, TokenId right) const;
-  void AddRule(uint64_t pair, uint32_t rank, TokenId merged);
-  void MergeByScan(BpeScratch* scratch) const;
+  uint32_t Rank(TokenId left, TokenId right) const;
+  void AddRule(TokenId left, TokenId right, uint32_t rank);
+  void EncodeShort(std::string_view piece, BpeScratch* scratch, std::vector<TokenId>* out) const;
+  void EncodeLong(std::string_view piece, BpeScratch* scratch, std::vector<TokenId>* out) const;
   void MergeByHeap(BpeScratch* scratch) const;
 
   std::array<TokenId, 256> byte_ids_;
-  // Open addressing, at most half full; the last entry of a probe sequence is an empty one.
-  std::vector<Rule> rules_;
+  // Ranks of pairs of bytes [left * 256 + right], by which every piece begins.
+  std::vector<uint32_t> byte_pair_ranks_;
+  // Rules as left id | right id | rank (20, 20 and 24 bits), kEmpty where there is none: open addressing, at most
+  // half full. So small because a look-up's cost is its cache miss.
+  std::vector<uint64_t> rules_;
   unsigned shift_ = 0;
+  std::vector<TokenId> merged_;  // by rank
   // Only with ignore_merges: pieces that are entries.
   std::unordered_map<std::string, TokenId> whole_pieces_;
 };

@@ -17,16 +17,11 @@ void* Zeroed(size_t bytes) {
   return memory;
 }
 
-uint64_t Mix(uint64_t a, uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
 }  // namespace
 
 PieceCache::PieceCache()
     : short_(static_cast<ShortEntry*>(Zeroed(kShortSets * 2 * sizeof(ShortEntry)))),
-      long_(kLongEntries),
+      long_(kLongSlots),
       arena_(static_cast<char*>(std::malloc(kLongBytes))) {
   DI_CHECK(short_ != nullptr && arena_ != nullptr);
 }
@@ -46,34 +41,44 @@ uint64_t PieceCache::HashLong(std::string_view piece) {
   for (; i + 8 <= piece.size(); i += 8) {
     uint64_t word;
     std::memcpy(&word, piece.data() + i, 8);
-    hash = Mix(hash ^ word, kMultiplier);
+    hash = MixWords(hash ^ word, kMultiplier);
   }
   uint64_t tail = 0;
   std::memcpy(&tail, piece.data() + i, piece.size() - i);
-  return Mix(hash ^ tail, kMultiplier);
+  return MixWords(hash ^ tail, kMultiplier);
+}
+
+size_t PieceCache::LongSlot(std::string_view piece, uint64_t hash) const {
+  for (size_t slot = hash & (kLongSlots - 1);; slot = (slot + 1) & (kLongSlots - 1)) {
+    const LongEntry& entry = long_[slot];
+    if (entry.text_bytes == 0) return slot;
+    if (entry.hash != hash || entry.text_bytes != piece.size()) continue;
+    const char* text = arena_.get() + entry.offset + entry.num_ids * sizeof(TokenId);
+    if (std::memcmp(text, piece.data(), piece.size()) == 0) return slot;
+  }
 }
 
 std::span<const TokenId> PieceCache::FindLong(std::string_view piece, uint64_t hash) const {
-  const LongEntry& entry = long_[LongSlot(hash)];
-  if (entry.hash != hash || entry.text_bytes != piece.size()) return {};
-  const char* ids = arena_.get() + entry.offset;
-  if (std::memcmp(ids + entry.num_ids * sizeof(TokenId), piece.data(), piece.size()) != 0) return {};
-  return {reinterpret_cast<const TokenId*>(ids), entry.num_ids};
+  const LongEntry& entry = long_[LongSlot(piece, hash)];
+  return {reinterpret_cast<const TokenId*>(arena_.get() + entry.offset), entry.num_ids};
 }
 
 void PieceCache::InsertLong(std::string_view piece, uint64_t hash, std::span<const TokenId> ids) {
   if (piece.size() > kLongPieceMax || ids.empty()) return;
   const size_t id_bytes = ids.size() * sizeof(TokenId);
   const size_t bytes = (id_bytes + piece.size() + 7) & ~size_t{7};
-  if (arena_used_ + bytes > kLongBytes) {
+  if (arena_used_ + bytes > kLongBytes || num_long_ >= kLongSlots / 2) {
     std::ranges::fill(long_, LongEntry());
     arena_used_ = 0;
+    num_long_ = 0;
   }
   char* place = arena_.get() + arena_used_;
   std::memcpy(place, ids.data(), id_bytes);
   std::memcpy(place + id_bytes, piece.data(), piece.size());
-  long_[LongSlot(hash)] = {hash, static_cast<uint32_t>(arena_used_), static_cast<uint16_t>(piece.size()),
-                           static_cast<uint16_t>(ids.size())};
+  LongEntry& entry = long_[LongSlot(piece, hash)];
+  if (entry.text_bytes == 0) ++num_long_;
+  entry = {hash, static_cast<uint32_t>(arena_used_), static_cast<uint16_t>(piece.size()),
+           static_cast<uint16_t>(ids.size())};
   arena_used_ += bytes;
 }
 

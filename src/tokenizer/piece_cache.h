@@ -16,6 +16,13 @@
 
 namespace deepinfer {
 
+// Both halves of the product: every bit of the words reaches every bit of the result.
+inline uint64_t MixWords(uint64_t a, uint64_t b) {
+  __extension__ using Product = unsigned __int128;
+  const Product product = static_cast<Product>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
 // A piece of at most kSizeMax bytes as two words, its length in the last byte.
 struct ShortPiece {
   static constexpr size_t kSizeMax = 15;
@@ -41,10 +48,7 @@ struct ShortPiece {
     return piece;
   }
 
-  uint64_t Hash() const {
-    const uint64_t mixed = (low ^ (high * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
-    return mixed ^ mixed >> 32;
-  }
+  uint64_t Hash() const { return MixWords(low ^ 0x9E3779B97F4A7C15u, high ^ 0xD6E8FEB86659FD93u); }
   bool operator==(const ShortPiece&) const = default;
 
   uint64_t low = 0;
@@ -81,8 +85,8 @@ class PieceCache {
 
  private:
   static constexpr size_t kShortSets = size_t{1} << 15;  // of two entries: one cache line
-  static constexpr size_t kLongEntries = size_t{1} << 14;
-  static constexpr size_t kLongBytes = size_t{2} << 20;
+  static constexpr size_t kLongSlots = size_t{1} << 16;
+  static constexpr size_t kLongBytes = size_t{3} << 20;
   static constexpr size_t kLongPieceMax = 512;  // a page of one class would push out everything else
 
   struct LongEntry {
@@ -93,16 +97,18 @@ class PieceCache {
   };
 
   static size_t ShortSet(uint64_t hash) { return (hash & (kShortSets - 1)) * 2; }
-  static size_t LongSlot(uint64_t hash) { return hash & (kLongEntries - 1); }
+  // Where the piece is, or the empty slot for it.
+  size_t LongSlot(std::string_view piece, uint64_t hash) const;
 
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
   std::unique_ptr<ShortEntry[], Free> short_;
-  std::vector<LongEntry> long_;
-  // Texts and ids of the long entries; when it is full all of them are forgotten.
+  std::vector<LongEntry> long_;  // open addressing
+  // Ids and texts of the long entries. When it is full, or half the slots are, all of them are forgotten.
   std::unique_ptr<char[], Free> arena_;
   size_t arena_used_ = 0;
+  size_t num_long_ = 0;
 };
 
 }  // namespace deepinfer

@@ -19,11 +19,10 @@ struct PieceEncoder::Workspace {
   PieceCache cache;
   BpeScratch bpe;
   std::vector<uint32_t> ends;
-  std::vector<TokenId> ids;  // of the group at hand, num_ids of them
 };
 
 PieceEncoder::PieceEncoder(const TokenizerSpec& spec, std::unique_ptr<PreTokenizer> pre_tokenizer)
-    : pre_tokenizer_(std::move(pre_tokenizer)), bpe_(spec) {}
+    : pre_tokenizer_(std::move(pre_tokenizer)), bpe_(spec), tokens_(spec, bpe_) {}
 
 PieceEncoder::~PieceEncoder() = default;
 
@@ -52,9 +51,10 @@ void PieceEncoder::AppendPieces(std::string_view text, size_t start, Workspace* 
     ShortPiece piece;
   };
   std::array<Lookup, kGroup> lookups;
+  // Short pieces' ids, with room for a whole entry behind the last; copying all of an entry saves a branch.
+  std::array<TokenId, kGroup * PieceCache::kShortIds + 1> buffer;
   const std::vector<uint32_t>& ends = workspace->ends;
   PieceCache& cache = workspace->cache;
-  std::vector<TokenId>& out = workspace->ids;
   for (size_t first = 0; first < ends.size(); first += kGroup) {
     const size_t count = std::min(kGroup, ends.size() - first);
     for (size_t i = 0; i < count; ++i) {
@@ -65,57 +65,55 @@ void PieceEncoder::AppendPieces(std::string_view text, size_t start, Workspace* 
       if (lookup.size <= ShortPiece::kSizeMax) [[likely]] {
         lookup.piece = ShortPiece::Of(text.data() + start, lookup.size, text.size() - start);
         lookup.hash = lookup.piece.Hash();
+        tokens_.Prefetch(lookup.hash);
         cache.Prefetch(lookup.hash);
       }
       start = end;
     }
-    out.clear();
+    TokenId* out = buffer.data();
     for (size_t i = 0; i < count; ++i) {
       const Lookup& lookup = lookups[i];
-      const std::string_view piece = text.substr(lookup.begin, lookup.size);
-      if (lookup.size > ShortPiece::kSizeMax) {
-        AppendLong(piece, workspace);
-      } else if (const PieceCache::ShortEntry* known = cache.FindShort(lookup.piece, lookup.hash)) [[likely]] {
-        out.insert(out.end(), known->ids, known->ids + known->num_ids);
-      } else {
-        AppendUnknown(piece, workspace);
+      if (lookup.size <= TokenTable::kPieceMax) {
+        const TokenId id = tokens_.Find(lookup.piece, lookup.hash);
+        if (id >= 0) [[likely]] {
+          *out++ = id;
+          continue;
+        }
       }
+      if (lookup.size <= ShortPiece::kSizeMax) {
+        const PieceCache::ShortEntry* known = cache.FindShort(lookup.piece, lookup.hash);
+        if (known != nullptr) [[likely]] {
+          std::memcpy(out, known->ids, sizeof(known->ids));
+          out += known->num_ids;
+          continue;
+        }
+      }
+      ids->insert(ids->end(), buffer.data(), out);
+      out = buffer.data();
+      AppendSlowly(text.substr(lookup.begin, lookup.size), workspace, ids);
     }
-    ids->insert(ids->end(), out.begin(), out.end());
+    ids->insert(ids->end(), buffer.data(), out);
   }
 }
 
-// A short piece that is not in the cache of short ones.
-void PieceEncoder::AppendUnknown(std::string_view piece, Workspace* workspace) const {
-  std::vector<TokenId>& out = workspace->ids;
-  const uint64_t long_hash = PieceCache::HashLong(piece);
-  const std::span<const TokenId> known = workspace->cache.FindLong(piece, long_hash);
-  if (!known.empty()) {
-    out.insert(out.end(), known.begin(), known.end());
-    return;
-  }
-  const size_t old_size = out.size();
-  bpe_.Encode(piece, &workspace->bpe, &out);
-  const std::span<const TokenId> ids = std::span(out).subspan(old_size);
-  if (ids.size() <= PieceCache::kShortIds) {
-    const ShortPiece key = ShortPiece::Of(piece.data(), piece.size(), piece.size());
-    workspace->cache.InsertShort(key, key.Hash(), ids);
-  } else {
-    workspace->cache.InsertLong(piece, long_hash, ids);
-  }
-}
-
-void PieceEncoder::AppendLong(std::string_view piece, Workspace* workspace) const {
-  std::vector<TokenId>& out = workspace->ids;
+// A piece that is neither one token nor in the cache of short pieces.
+void PieceEncoder::AppendSlowly(std::string_view piece, Workspace* workspace, std::vector<TokenId>* ids) const {
+  PieceCache& cache = workspace->cache;
   const uint64_t hash = PieceCache::HashLong(piece);
-  const std::span<const TokenId> known = workspace->cache.FindLong(piece, hash);
+  const std::span<const TokenId> known = cache.FindLong(piece, hash);
   if (!known.empty()) {
-    out.insert(out.end(), known.begin(), known.end());
+    ids->insert(ids->end(), known.begin(), known.end());
     return;
   }
-  const size_t old_size = out.size();
-  bpe_.Encode(piece, &workspace->bpe, &out);
-  workspace->cache.InsertLong(piece, hash, std::span(out).subspan(old_size));
+  const size_t old_size = ids->size();
+  bpe_.Encode(piece, &workspace->bpe, ids);
+  const std::span<const TokenId> fresh = std::span(*ids).subspan(old_size);
+  if (piece.size() <= ShortPiece::kSizeMax && fresh.size() <= PieceCache::kShortIds) {
+    const ShortPiece key = ShortPiece::Of(piece.data(), piece.size(), piece.size());
+    cache.InsertShort(key, key.Hash(), fresh);
+  } else {
+    cache.InsertLong(piece, hash, fresh);
+  }
 }
 
 std::unique_ptr<PieceEncoder::Workspace> PieceEncoder::Borrow() const {

@@ -13,6 +13,7 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/piece_cache.h"
 #include "tokenizer/pretokenizer.h"
+#include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace deepinfer {
@@ -29,13 +30,13 @@ class PieceEncoder {
  private:
   struct Workspace;
   void AppendPieces(std::string_view text, size_t start, Workspace* workspace, std::vector<TokenId>* ids) const;
-  void AppendUnknown(std::string_view piece, Workspace* workspace) const;
-  void AppendLong(std::string_view piece, Workspace* workspace) const;
+  void AppendSlowly(std::string_view piece, Workspace* workspace, std::vector<TokenId>* ids) const;
   std::unique_ptr<Workspace> Borrow() const;
   void GiveBack(std::unique_ptr<Workspace> workspace) const;
 
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
   BpeModel bpe_;
+  TokenTable tokens_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };

@@ -32,7 +32,7 @@ struct AddedToken {
 
 struct TokenizerLimits {
   size_t file_bytes_max = size_t{64} << 20;
-  TokenId id_max = (1 << 20) - 1;
+  TokenId id_max = (1 << 20) - 1;  // no higher than this
   size_t token_bytes_max = 4096;  // of one vocabulary entry or added token
 };
 

@@ -193,8 +193,10 @@ class Parser {
   Result<TokenId> ReadId(const Json* value, const std::string& where) {
     const std::optional<int64_t> id = value == nullptr ? std::nullopt : value->ToInt64();
     if (!id.has_value()) return Wrong(where, "an integer id", value);
-    if (*id < 0 || *id > limits_.id_max) {
-      return Error(Code::kDataLoss, "{}: id {} is outside 0..{}", where, *id, limits_.id_max);
+    constexpr TokenId kIdMax = TokenizerLimits().id_max;
+    const TokenId id_max = std::min(limits_.id_max, kIdMax);
+    if (*id < 0 || *id > id_max) {
+      return Error(Code::kDataLoss, "{}: id {} is outside 0..{}", where, *id, id_max);
     }
     return static_cast<TokenId>(*id);
   }
