@@ -33,7 +33,7 @@ Status ScanOne(const TokenTrie& trie, std::string_view text, Plain plain, Token 
 
 TokenTrie::TokenTrie(std::vector<const AddedToken*> tokens) {
   std::ranges::sort(tokens, {}, &AddedToken::content);
-  for (const AddedToken* token : tokens) first_bytes_[static_cast<uint8_t>(token->content[0])] = true;
+  for (const AddedToken* token : tokens) first_bytes_[static_cast<uint8_t>(token->content[0])] = 1;
   nodes_.emplace_back();
   Build(0, tokens, 0);
 }
@@ -95,11 +95,11 @@ TokenTrie::Match TokenTrie::Find(std::string_view text, size_t from) const {
   const auto may_begin = [&](size_t i) { return first_bytes_[static_cast<uint8_t>(text[i])]; };
   for (size_t i = from; i < text.size(); ++i) {
     // Most text has no such byte for long: eight at a time, without branches between them.
-    while (i + 8 < text.size() && !(may_begin(i) | may_begin(i + 1) | may_begin(i + 2) | may_begin(i + 3) |
-                                    may_begin(i + 4) | may_begin(i + 5) | may_begin(i + 6) | may_begin(i + 7))) {
+    while (i + 8 < text.size() && (may_begin(i) | may_begin(i + 1) | may_begin(i + 2) | may_begin(i + 3) |
+                                    may_begin(i + 4) | may_begin(i + 5) | may_begin(i + 6) | may_begin(i + 7)) == 0) {
       i += 8;
     }
-    if (!may_begin(i)) continue;
+    if (may_begin(i) == 0) continue;
     const Match match = LongestAt(text, i);
     if (match.begin != match.end) return match;
   }

@@ -43,7 +43,7 @@ class TokenTrie {
 
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  std::array<bool, 256> first_bytes_{};
+  std::array<uint8_t, 256> first_bytes_{};  // 1: a token begins so
 };
 
 class AddedTokenMatcher {
