@@ -9,16 +9,13 @@
 #include <set>
 
 #include "checkpoint/expected.h"
-#include "core/json.h"
+#include "checkpoint/shard_index.h"
 
 namespace deepinfer::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kIndexName[] = "model.safetensors.index.json";
-constexpr char kSingleName[] = "model.safetensors";
-constexpr size_t kIndexSizeMax = size_t{256} << 20;
 constexpr size_t kShardsMax = 4096;  // as many as can be mapped at a time
 constexpr size_t kListedMax = 10;    // names in one message
 
@@ -30,40 +27,6 @@ std::string ListNames(const std::vector<std::string>& names) {
   std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;
-}
-
-// A shard is named by a plain file name: an index must not reach outside its directory.
-bool IsPlainFileName(const std::string& name) {
-  return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos && name.ends_with(".safetensors");
-}
-
-struct Index {
-  std::map<std::string, std::string> file_of;  // tensor name -> file name
-  std::optional<int64_t> total_size;
-};
-
-Result<Index> ParseIndex(const std::string& path) {
-  DI_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexSizeMax));
-  Result<Json> json = ParseJson(text, {.size_bytes_max = kIndexSizeMax, .depth_max = 8});
-  if (!json.ok()) return json.status().In(path);
-  const Json* map = json->Find("weight_map");
-  if (map == nullptr || !map->IsObject()) return Error(Code::kDataLoss, "{}: weight_map: no object of that name", path);
-  Index index;
-  for (const auto& [name, file] : map->Members()) {
-    if (!file.IsString() || !IsPlainFileName(file.AsString())) {
-      return Error(Code::kDataLoss, "{}: weight_map: {}: expected the name of a .safetensors file beside the index",
-                   path, WriteJson(Json(name.substr(0, 200)), {.ascii_only = true}));
-    }
-    if (!index.file_of.emplace(name, file.AsString()).second) {
-      return Error(Code::kDataLoss, "{}: weight_map: {} appears twice", path, name);
-    }
-  }
-  if (index.file_of.empty()) return Error(Code::kDataLoss, "{}: weight_map is empty", path);
-  const Json* metadata = json->Find("metadata");
-  const Json* total = metadata == nullptr ? nullptr : metadata->Find("total_size");
-  if (total != nullptr) index.total_size = total->ToInt64();
-  return index;
 }
 
 // Allowed forms of the weight and of its scale, as a message shows them and as the check compares them.
@@ -143,16 +106,15 @@ class CheckpointOpener {
   }
 
   Status OpenShards() {
-    if (!Exists(kIndexName)) {
-      if (!Exists(kSingleName)) return NoWeights();
-      DI_RETURN_IF_ERROR(OpenShard(kSingleName, nullptr));
-      WarnStrayFiles({kSingleName});
+    if (!Exists(kShardIndexName)) {
+      if (!Exists(kSingleShardName)) return NoWeights();
+      DI_RETURN_IF_ERROR(OpenShard(kSingleShardName, nullptr));
+      WarnStrayFiles({kSingleShardName});
       return Status();
     }
-    const std::string index_path = PathOf(kIndexName);
-    DI_ASSIGN_OR_RETURN(const Index index, ParseIndex(index_path));
-    std::set<std::string> files;
-    for (const auto& [name, file] : index.file_of) files.insert(file);
+    const std::string index_path = PathOf(kShardIndexName);
+    DI_ASSIGN_OR_RETURN(const ShardIndex index, ReadShardIndex(index_path));
+    const std::set<std::string> files = index.Files();
     if (files.size() > kShardsMax) {
       return Error(Code::kResourceExhausted, "{}: {} shards, more than {}", index_path, files.size(), kShardsMax);
     }
@@ -170,14 +132,14 @@ class CheckpointOpener {
         hint = fmt::format("; {} is an unfinished download", entry.path().filename().string());
       }
     }
-    return Error(Code::kNotFound, "{}: neither {} nor {} in it{}", checkpoint_.directory_, kIndexName, kSingleName,
+    return Error(Code::kNotFound, "{}: neither {} nor {} in it{}", checkpoint_.directory_, kShardIndexName, kSingleShardName,
                  hint);
   }
 
   // `index` may be null: a single file, all of whose tensors count.
-  Status OpenShard(const std::string& name, const Index* index) {
+  Status OpenShard(const std::string& name, const ShardIndex* index) {
     if (index != nullptr && !Exists(name)) {
-      return Error(Code::kNotFound, "{}: missing shard, named by {}", PathOf(name), kIndexName);
+      return Error(Code::kNotFound, "{}: missing shard, named by {}", PathOf(name), kShardIndexName);
     }
     DI_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::Open(PathOf(name)));
     std::vector<std::string> not_indexed;
@@ -189,7 +151,7 @@ class CheckpointOpener {
           continue;
         }
         if (found->second != name) {
-          return Error(Code::kDataLoss, "{}: is in {}, but {} places it in {}", info.name, name, kIndexName,
+          return Error(Code::kDataLoss, "{}: is in {}, but {} places it in {}", info.name, name, kShardIndexName,
                        found->second);
         }
       }
@@ -203,7 +165,7 @@ class CheckpointOpener {
     return Status();
   }
 
-  Status CheckIndex(const Index& index, const std::string& index_path) const {
+  Status CheckIndex(const ShardIndex& index, const std::string& index_path) const {
     int64_t total = 0;
     for (const auto& [name, file] : index.file_of) {
       const auto found = checkpoint_.tensors_.find(name);
@@ -224,7 +186,7 @@ class CheckpointOpener {
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint_.directory_, ignored)) {
       const std::string name = entry.path().filename().string();
-      const bool weights = name.find(".safetensors") != std::string::npos && name != kIndexName;
+      const bool weights = name.find(".safetensors") != std::string::npos && name != kShardIndexName;
       if (weights && !used.contains(name)) stray.push_back(name);
     }
     if (stray.empty()) return;

@@ -23,6 +23,8 @@ Digest::Digest(Kind kind) : context_(std::make_unique<Context>()) {
   DI_CHECK(EVP_DigestInit_ex(context_->md, kind == Kind::kSha1 ? EVP_sha1() : EVP_sha256(), nullptr) == 1);
 }
 
+Digest::Digest(Digest&&) noexcept = default;
+Digest& Digest::operator=(Digest&&) noexcept = default;
 Digest::~Digest() = default;
 
 void Digest::Add(std::span<const std::byte> bytes) {

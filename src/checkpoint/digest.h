@@ -15,8 +15,8 @@ class Digest {
   enum class Kind { kSha1, kSha256 };
 
   explicit Digest(Kind kind);
-  Digest(Digest&&) noexcept = default;
-  Digest& operator=(Digest&&) noexcept = default;
+  Digest(Digest&&) noexcept;
+  Digest& operator=(Digest&&) noexcept;
   ~Digest();
 
   void Add(std::span<const std::byte> bytes);
