@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of one layer (spec/model.md 3, 4): what every running row leaves for later rows (window KV, and in KV sources
+// latents and index keys), then selection and attention for the rows that go on.
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "model/deepseek_v41/forward_impl.h"
+
+namespace deepinfer::model::deepseek_v41 {
+
+size_t Model::Impl::SourceIndex(int64_t layer) const {
+  const auto it = std::upper_bound(config.kv_sources.begin(), config.kv_sources.end(), layer);
+  DI_CHECK(it != config.kv_sources.begin());
+  return static_cast<size_t>(it - config.kv_sources.begin() - 1);
+}
+
+// The latents whose last token is a running row at or above its request's global floor.
+void Model::Impl::ListLatents(const Step& step, int32_t ratio) {
+  LatentList& l = latents;
+  for (auto* list : {&l.last_row, &l.index, &l.requests, &l.positions}) list->clear();
+  for (size_t i = 0; i < rows.rows().size(); ++i) {
+    const int32_t position = rows.positions()[i];
+    const Segment& segment = step.segments[static_cast<size_t>(rows.segments()[i])];
+    if ((position + 1) % ratio != 0 || position < segment.global_floor) continue;
+    l.last_row.push_back(static_cast<int32_t>(i));
+    l.index.push_back(position / ratio);
+    l.requests.push_back(segment.request);
+    l.positions.push_back(position / ratio * ratio);
+  }
+  const size_t bytes = l.last_row.size() * 4;
+  dev.CopyToDevice(l.device_last_row.data(), l.last_row.data(), bytes);
+  dev.CopyToDevice(l.device_index.data(), l.index.data(), bytes);
+  dev.CopyToDevice(l.device_requests.data(), l.requests.data(), bytes);
+  dev.CopyToDevice(l.device_positions.data(), l.positions.data(), bytes);
+}
+
+void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& caches) {
+  const CompressorWeights& w = *weights.layers[static_cast<size_t>(layer)].attn.compressor;
+  const size_t source = SourceIndex(layer);
+  const backend::GlobalCache& cache = caches.globals[source];
+  const auto eps = static_cast<float>(config.rms_norm_eps);
+  ListLatents(step, cache.ratio);
+  // With a gate, the official engine keeps both products in fp32.
+  const Activations activations = w.wgate ? Activations::kFp32 : ActivationsOf(w.wkv);
+  Linear(w.wkv, input.as<float>(), config.hidden_size, kv.as<float>(), activations);
+  if (w.wgate) Linear(*w.wgate, input.as<float>(), config.hidden_size, gate.as<float>(), activations);
+  const auto n = static_cast<int64_t>(latents.last_row.size());
+  dev.Compress({.rows = rows.size(),
+                .latents = n,
+                .ratio = cache.ratio,
+                .ring = kCompressorRing,
+                .dim = config.head_dim,
+                .kv = kv.as<float>(),
+                .gate = w.wgate ? gate.as<float>() : nullptr,
+                .last_row = latents.device_last_row.as<int32_t>(),
+                .positions = rows.device_positions(),
+                .requests = rows.device_requests(),
+                .ring_slots = caches.ring_slots,
+                .state = caches.compressor_state[source],
+                .norm_weight = w.norm.data(),
+                .norm_eps = eps,
+                .out = latent.as<float>()});
+  dev.Linear({.rows = n,
+              .w = w.index_wk,
+              .activations = ActivationsOf(w.index_wk),
+              .x = latent.as<float>(),
+              .x_stride = config.head_dim,
+              .y = index_key.as<float>(),
+              .y_stride = config.index_head_dim});
+  dev.RopeTable({.rows = n,
+                 .pairs = static_cast<int32_t>(config.rope_dim / 2),
+                 .positions = latents.device_positions.as<int32_t>(),
+                 .inv_freq = weights.rope_yarn.data(),
+                 .table = latent_rope.as<float>()});
+  dev.StoreIndexKey({.latents = n,
+                     .rope_dim = config.rope_dim,
+                     .key = index_key.as<float>(),
+                     .norm_weight = w.index_norm.data(),
+                     .norm_eps = eps,
+                     .table = latent_rope.as<float>(),
+                     .index = latents.device_index.as<int32_t>(),
+                     .requests = latents.device_requests.as<int32_t>(),
+                     .cache = cache});
+  dev.StoreLatent({.latents = n,
+                   .rope_dim = config.rope_dim,
+                   .latent = latent.as<float>(),
+                   .table = latent_rope.as<float>(),
+                   .index = latents.device_index.as<int32_t>(),
+                   .requests = latents.device_requests.as<int32_t>(),
+                   .cache = cache});
+}
+
+void Model::Impl::StoreKv(int64_t layer, const Step& step, const Caches& caches) {
+  const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
+  const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0;
+  Linear(w.wkv, input.as<float>(), config.hidden_size, kv.as<float>(), ActivationsOf(w.wkv));
+  dev.StoreWindow({.rows = rows.size(),
+                   .rope_dim = config.rope_dim,
+                   .kv = kv.as<float>(),
+                   .kv_stride = config.head_dim,
+                   .norm_weight = w.kv_norm.data(),
+                   .norm_eps = static_cast<float>(config.rms_norm_eps),
+                   .table = (compressed ? rope_yarn : rope_plain).as<float>(),
+                   .positions = rows.device_positions(),
+                   .requests = rows.device_requests(),
+                   .cache = caches.windows[static_cast<size_t>(layer)]});
+  if (w.compressor) StoreLatents(layer, step, caches);
+}
+
+void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) {
+  const IndexerWeights& w = *weights.layers[static_cast<size_t>(layer)].attn.indexer;
+  const int64_t dim = config.index_head_dim;
+  Linear(w.wq_b, qr.as<float>(), config.q_lora_rank, index_q.as<float>(), ActivationsOf(w.wq_b));
+  dev.Rope({.rows = rows.size(),
+            .heads = config.index_heads,
+            .dim = dim,
+            .rope_dim = config.rope_dim,
+            .table = rope_yarn.as<float>(),
+            .round_index = true,
+            .x = index_q.as<float>()});
+  Linear(w.weights_proj, input.as<float>(), config.hidden_size, index_weights.as<float>(), ActivationsOf(w.weights_proj));
+  backend::Candidates candidates = backend::Candidates::kNone;
+  if (config.candidate_source && layer >= *config.candidate_source) {
+    candidates = layer == *config.candidate_source ? backend::Candidates::kPublish : backend::Candidates::kRestrict;
+  }
+  dev.IndexSelect({.rows = rows.size(),
+                   .heads = config.index_heads,
+                   .q = index_q.as<float>(),
+                   .weights = index_weights.as<float>(),
+                   .weight_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.index_heads))),
+                   .score_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim))),
+                   .positions = rows.device_positions(),
+                   .requests = rows.device_requests(),
+                   .cache = caches.globals[SourceIndex(layer)],
+                   .topk = config.index_topk,
+                   .candidates = candidates,
+                   .block_size = config.candidate_block_size,
+                   .blocks_max = config.candidate_blocks,
+                   .blocks = blocks.as<int32_t>(),
+                   .block_count = block_count.as<int32_t>(),
+                   .selected = selected.as<int32_t>(),
+                   .selected_count = selected_count.as<int32_t>()});
+  Tapped(tap, Tap::kSelected, layer, selected.as<void>(), config.index_topk * 4);
+}
+
+void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap) {
+  const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
+  const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0;
+  const RowArray& rope = compressed ? rope_yarn : rope_plain;
+  const int64_t n = rows.size(), width = config.num_heads * config.head_dim;
+  Linear(w.wq_a, input.as<float>(), config.hidden_size, qr.as<float>(), ActivationsOf(w.wq_a));
+  dev.RmsNorm({.rows = n,
+               .dim = config.q_lora_rank,
+               .x = qr.as<float>(),
+               .x_stride = config.q_lora_rank,
+               .weight = w.q_norm.data(),
+               .eps = static_cast<float>(config.rms_norm_eps),
+               .y = qr.as<float>()});
+  Linear(w.wq_b, qr.as<float>(), config.q_lora_rank, q.as<float>(), ActivationsOf(w.wq_b));
+  dev.Rope({.rows = n,
+            .heads = config.num_heads,
+            .dim = config.head_dim,
+            .rope_dim = config.rope_dim,
+            .table = rope.as<float>(),
+            .x = q.as<float>()});
+  if (w.indexer) Select(layer, caches, tap);
+
+  host_floors.clear();
+  for (const int32_t s : rows.segments()) {
+    host_floors.push_back(step.segments[static_cast<size_t>(s)].window_floor[static_cast<size_t>(layer)]);
+  }
+  dev.CopyToDevice(floors.as<void>(), host_floors.data(), host_floors.size() * 4);
+  dev.Attention({.rows = n,
+                 .heads = config.num_heads,
+                 .dim = config.head_dim,
+                 .rope_dim = config.rope_dim,
+                 .q = q.as<float>(),
+                 .table = rope.as<float>(),
+                 .positions = rows.device_positions(),
+                 .requests = rows.device_requests(),
+                 .window = static_cast<int32_t>(config.window),
+                 .window_floor = floors.as<int32_t>(),
+                 .window_cache = caches.windows[static_cast<size_t>(layer)],
+                 .has_latents = compressed,
+                 .latent_cache = compressed ? caches.globals[SourceIndex(layer)] : backend::GlobalCache{},
+                 .topk = config.index_topk,
+                 .selected = selected.as<int32_t>(),
+                 .selected_count = selected_count.as<int32_t>(),
+                 .sink = w.sink.data(),
+                 .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
+                 .out = attended.as<float>()});
+  // The official engine never quantises the input of wo_a (spec/model.md 7).
+  const Activations before_wo_a = options.activations == Activations::kFp8 ? Activations::kFp32 : options.activations;
+  Linear(w.wo_a, attended.as<float>(), width, grouped.as<float>(), before_wo_a, config.o_groups);
+  Linear(w.wo_b, grouped.as<float>(), config.o_groups * config.o_lora_rank, sublayer.as<float>(), ActivationsOf(w.wo_b));
+}
+
+}  // namespace deepinfer::model::deepseek_v41

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the forward pass share: the scratch memory of a step and the sublayers that work on it.
+//   forward.cc    the order of the layers, embedding and head
+//   scratch.cc    allocation
+//   attention.cc  window KV, compressor, indexer, attention
+//   sublayers.cc  hyper-connections, Engram, experts
+#pragma once
+
+#include <vector>
+
+#include "model/deepseek_v41/forward.h"
+#include "model/deepseek_v41/row_set.h"
+
+namespace deepinfer::model::deepseek_v41 {
+
+using backend::Activations;
+using backend::Buffer;
+
+inline constexpr int64_t kFloat = sizeof(float);
+
+// The latents that a KV source completes in this step, on host and device.
+struct LatentList {
+  std::vector<int32_t> last_row, index, requests, positions;
+  Buffer device_last_row, device_index, device_requests, device_positions;
+};
+
+struct Model::Impl {
+  const checkpoint::ModelConfig& config;
+  const Weights& weights;
+  backend::Backend& dev;
+  ModelOptions options;
+
+  // Per-row arrays that live across sublayers and shrink with the rows.
+  RowSet rows;
+  RowArray streams, input, pre, attn_pre, post, comb;
+  RowArray rope_plain, rope_yarn;
+  RowArray selected, selected_count, blocks, block_count;
+  RowArray floors, dead, engram_tokens;
+  // Scratch within a sublayer.
+  Buffer qr, q, kv, attended, grouped, sublayer, index_q, index_weights, gate, latent, latent_rope, index_key;
+  Buffer experts, expert_weights, engram_rows, engram_values, engram_kv, ids, use_embeds;
+  Buffer final_index, final_streams, final_pre, final_hidden, logits;
+  LatentList latents;
+  std::vector<int32_t> host_floors, host_final;
+  int64_t scratch_bytes = 0;
+
+  Impl(const checkpoint::ModelConfig& c, const Weights& w, backend::Backend& b, const ModelOptions& o)
+      : config(c), weights(w), dev(b), options(o) {}
+
+  Status Allocate();
+  Status AllocateRowArrays();
+
+  std::vector<RowArray*> LiveArrays();
+  void Begin(const Step& step);
+  void Engram(const EngramWeights& w, int64_t layer, const TapFn& tap);
+  void Mix(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre);
+  void Expand();
+  void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);
+  void StoreKv(int64_t layer, const Step& step, const Caches& caches);
+  void StoreLatents(int64_t layer, const Step& step, const Caches& caches);
+  void ListLatents(const Step& step, int32_t ratio);
+  void Select(int64_t layer, const Caches& caches, const TapFn& tap);
+  void Moe(int64_t layer, const TapFn& tap);
+  const float* Finish(const Step& step);
+
+  Activations ActivationsOf(const Matrix& w) const;
+  void Linear(const Matrix& w, const float* x, int64_t x_stride, float* y, Activations activations, int64_t groups = 1);
+  void Tapped(const TapFn& tap, Tap what, int64_t layer, const void* data, int64_t row_bytes) const {
+    if (tap) tap(what, layer, rows.rows(), data, row_bytes);
+  }
+  size_t SourceIndex(int64_t layer) const;
+};
+
+}  // namespace deepinfer::model::deepseek_v41

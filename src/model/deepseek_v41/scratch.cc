@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scratch memory of a step, by row.
+#include <algorithm>
+
+#include "model/deepseek_v41/forward_impl.h"
+
+namespace deepinfer::model::deepseek_v41 {
+
+Status Model::Impl::AllocateRowArrays() {
+  const auto make = [&](RowArray* array, int64_t row_bytes) -> Status {
+    DI_ASSIGN_OR_RETURN(*array, RowArray::Create(dev, options.rows_max, row_bytes));
+    scratch_bytes += static_cast<int64_t>(array->size_bytes());
+    return Status();
+  };
+  const int64_t hc = config.hc_mult;
+  DI_RETURN_IF_ERROR(make(&streams, hc * config.hidden_size * kFloat));
+  DI_RETURN_IF_ERROR(make(&input, config.hidden_size * kFloat));
+  for (RowArray* array : {&pre, &attn_pre, &post}) DI_RETURN_IF_ERROR(make(array, hc * kFloat));
+  DI_RETURN_IF_ERROR(make(&comb, hc * hc * kFloat));
+  for (RowArray* array : {&rope_plain, &rope_yarn}) DI_RETURN_IF_ERROR(make(array, config.rope_dim * kFloat));
+  DI_RETURN_IF_ERROR(make(&selected, std::max<int64_t>(config.index_topk, 1) * 4));
+  DI_RETURN_IF_ERROR(make(&blocks, std::max<int64_t>(config.candidate_blocks, 1) * 4));
+  for (RowArray* array : {&selected_count, &block_count, &floors}) DI_RETURN_IF_ERROR(make(array, 4));
+  DI_RETURN_IF_ERROR(make(&engram_tokens, std::max<int64_t>(config.engram.ngram_max, 1) * 4));
+  return make(&dead, 1);
+}
+
+Status Model::Impl::Allocate() {
+  DI_RETURN_IF_ERROR(AllocateRowArrays());
+  DI_ASSIGN_OR_RETURN(rows, RowSet::Create(dev, options.rows_max));
+  const auto make = [&](Buffer* buffer, int64_t count, int64_t row_bytes) -> Status {
+    DI_ASSIGN_OR_RETURN(*buffer, dev.Allocate(static_cast<size_t>(count * row_bytes)));
+    scratch_bytes += count * row_bytes;
+    return Status();
+  };
+  const checkpoint::ModelConfig& c = config;
+  const int64_t n = options.rows_max, hidden = c.hidden_size;
+  const std::pair<Buffer*, int64_t> per_row[] = {
+      {&qr, c.q_lora_rank * kFloat},
+      {&q, c.num_heads * c.head_dim * kFloat},
+      {&kv, c.head_dim * kFloat},
+      {&gate, c.head_dim * kFloat},
+      {&attended, c.num_heads * c.head_dim * kFloat},
+      {&grouped, c.o_groups * c.o_lora_rank * kFloat},
+      {&sublayer, hidden * kFloat},
+      {&index_q, c.index_heads * c.index_head_dim * kFloat},
+      {&index_weights, c.index_heads * kFloat},
+      {&latent, c.head_dim * kFloat},
+      {&latent_rope, c.rope_dim * kFloat},
+      {&index_key, c.index_head_dim * kFloat},
+      {&experts, c.num_experts_per_token * 4},
+      {&expert_weights, c.num_experts_per_token * kFloat},
+      {&engram_rows, c.engram.num_columns() * 8},
+      {&engram_values, c.engram.width() * kFloat},
+      {&engram_kv, c.engram.present() ? (c.hc_mult + 1) * hidden * kFloat : 0},
+      {&ids, 4},
+      {&use_embeds, 1},
+      {&latents.device_last_row, 4},
+      {&latents.device_index, 4},
+      {&latents.device_requests, 4},
+      {&latents.device_positions, 4},
+  };
+  for (const auto& [buffer, row_bytes] : per_row) DI_RETURN_IF_ERROR(make(buffer, n, row_bytes));
+  const int64_t m = options.logit_rows_max;
+  DI_RETURN_IF_ERROR(make(&final_index, m, 4));
+  DI_RETURN_IF_ERROR(make(&final_streams, m, c.hc_mult * hidden * kFloat));
+  DI_RETURN_IF_ERROR(make(&final_pre, m, c.hc_mult * kFloat));
+  DI_RETURN_IF_ERROR(make(&final_hidden, m, hidden * kFloat));
+  return make(&logits, m, c.vocab_size * kFloat);
+}
+
+std::vector<RowArray*> Model::Impl::LiveArrays() {
+  return {&streams,        &input,  &pre,         &attn_pre, &post, &comb,         &rope_plain, &rope_yarn, &selected,
+          &selected_count, &blocks, &block_count, &floors,   &dead, &engram_tokens};
+}
+
+}  // namespace deepinfer::model::deepseek_v41

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hyper-connections (spec/model.md 2), the Engram (6) and the mixture of experts (5).
+#include "model/deepseek_v41/forward_impl.h"
+
+namespace deepinfer::model::deepseek_v41 {
+
+void Model::Impl::Mix(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre) {
+  dev.HcMix({.rows = rows.size(),
+             .streams = config.hc_mult,
+             .hidden = config.hidden_size,
+             .x = streams.as<float>(),
+             .fn = w.fn,
+             .base = w.base.data(),
+             .scale = w.scale.data(),
+             .norm_eps = static_cast<float>(config.rms_norm_eps),
+             .hc_eps = static_cast<float>(config.hc_eps),
+             .sinkhorn_iters = static_cast<int32_t>(config.hc_sinkhorn_iters),
+             .collapse = collapse.as<float>(),
+             .norm_weight = norm.data(),
+             .pre = new_pre.as<float>(),
+             .post = post.as<float>(),
+             .comb = comb.as<float>(),
+             .collapsed = input.as<float>()});
+}
+
+void Model::Impl::Expand() {
+  dev.HcExpand({.rows = rows.size(),
+                .streams = config.hc_mult,
+                .hidden = config.hidden_size,
+                .y = sublayer.as<float>(),
+                .post = post.as<float>(),
+                .comb = comb.as<float>(),
+                .x = streams.as<float>()});
+}
+
+void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap) {
+  const checkpoint::EngramConfig& e = config.engram;
+  dev.EngramLookup({.rows = rows.size(),
+                    .ngram_max = static_cast<int32_t>(e.ngram_max),
+                    .heads = static_cast<int32_t>(e.num_heads),
+                    .dim = static_cast<int32_t>(e.head_dim),
+                    .tokens = engram_tokens.as<int32_t>(),
+                    .compressed_ids = weights.compressed_ids.as<int32_t>(),
+                    .pad = weights.compressed_pad,
+                    .multipliers = w.multipliers.as<int64_t>(),
+                    .primes = w.primes.as<int64_t>(),
+                    .offsets = w.offsets.as<int64_t>(),
+                    .table = w.table,
+                    .table_rows = engram_rows.as<int64_t>(),
+                    .out = engram_values.as<float>()});
+  Tapped(tap, Tap::kEngramRows, layer, engram_rows.data(), e.num_columns() * 8);
+  Linear(w.wkv, engram_values.as<float>(), e.width(), engram_kv.as<float>(), ActivationsOf(w.wkv));
+  dev.EngramApply({.rows = rows.size(),
+                   .streams = config.hc_mult,
+                   .hidden = config.hidden_size,
+                   .kv = engram_kv.as<float>(),
+                   .qk_weight = w.qk_weight.data(),
+                   .dead = dead.as<uint8_t>(),
+                   .eps = static_cast<float>(config.rms_norm_eps),
+                   .x = streams.as<float>()});
+}
+
+void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
+  const MoeWeights& w = weights.layers[static_cast<size_t>(layer)].moe;
+  const int64_t topk = config.num_experts_per_token;
+  dev.Route({.rows = rows.size(),
+             .topk = topk,
+             .x = input.as<float>(),
+             .gate = w.gate,
+             .bias = w.bias.data(),
+             .image_bias = w.image_bias.data(),
+             .is_image = dead.as<uint8_t>(),
+             .normalize = true,
+             .scale = static_cast<float>(config.routed_scaling_factor),
+             .experts = experts.as<int32_t>(),
+             .weights = expert_weights.as<float>()});
+  Tapped(tap, Tap::kExperts, layer, experts.data(), topk * 4);
+  dev.Experts({.rows = rows.size(),
+               .hidden = config.hidden_size,
+               .topk = topk,
+               .num_experts = config.num_experts,
+               .x = input.as<float>(),
+               .chosen = experts.as<int32_t>(),
+               .weights = expert_weights.as<float>(),
+               .experts = w.experts.data(),
+               .shared = w.shared,
+               .has_shared = true,
+               .limit = static_cast<float>(config.swiglu_limit),
+               .activations = ActivationsOf(w.shared.w1),
+               .y = sublayer.as<float>()});
+}
+
+}  // namespace deepinfer::model::deepseek_v41
