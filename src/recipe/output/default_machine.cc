@@ -10,7 +10,7 @@ namespace {
 
 enum Action {
   kOpenBlock, kOpenCall, kEndThinking, kEndOfSentence, kBeginJson, kEndBlock, kEndName, kOpenParameter, kEndCall,
-  kEndHeader, kEndValue,
+  kEndHeader, kEndValue, kEndValueAndBlock, kEndValueAndOpenCall,
   kFirstStop,  // kFirstStop + i: stop sequence i
 };
 
@@ -45,14 +45,34 @@ std::vector<Pattern> Tags(std::string_view before, std::initializer_list<std::st
   return patterns;
 }
 
+std::vector<Pattern> BlockOpeners(bool newlines) {
+  return Tags("<｜DSML｜", {"calls>", "tool_calls>", "toolcalls>"}, kOpenBlock, newlines);
+}
+
 std::vector<Pattern> CallOpeners(bool newlines) { return Tags("<｜DSML｜", {"invoke name=\""}, kOpenCall, newlines); }
 
 std::vector<Pattern> Openers(const ParseOptions& options) {
   if (!options.parse_tool_calls) return {};
-  return Join({Tags("<｜DSML｜", {"calls>", "tool_calls>", "toolcalls>"}, kOpenBlock, true), CallOpeners(true)});
+  return Join({BlockOpeners(true), CallOpeners(true)});
 }
 
 std::vector<Pattern> BlockClosers() { return Tags("</｜DSML｜", {"calls>", "tool_calls>", "toolcalls>"}, kEndBlock); }
+
+// A call's closer within a value is text, unless the block ends or the next call begins right after it: then the
+// value's own closer is missing.
+std::vector<Pattern> CallClosersInValue() {
+  std::vector<Pattern> patterns;
+  for (const std::string space : {" ", ""}) {
+    for (const std::string between : {"\n", ""}) {
+      const std::string end = "</｜DSML｜" + space + "invoke>" + between;
+      for (const std::string block : {"calls>", "tool_calls>"}) {
+        patterns.push_back({.text = end + "</｜DSML｜" + space + block, .action = kEndValueAndBlock});
+      }
+      patterns.push_back({.text = end + "<｜DSML｜" + space + "invoke name=\"", .action = kEndValueAndOpenCall});
+    }
+  }
+  return patterns;
+}
 
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
@@ -66,17 +86,17 @@ std::string_view Trim(std::string_view text) {
 DefaultMachine::DefaultMachine(const ParseOptions& options, const OutputLimits& limits)
     : OutputMachine(options, limits),
       reasoning_(Join({Openers(options), {{.text = "</think>", .action = kEndThinking, .newlines = true}}, {kEos}})),
-      content_(Join({Stops(options), Openers(options), {kStrayThinkEnd, kEos}})),
+      content_(Join({Openers(options), Stops(options), {kStrayThinkEnd, kEos}})),
       json_prose_(Join({{{.text = "{", .action = kBeginJson}, {.text = "[", .action = kBeginJson}},
                         Openers(options),
                         {kStrayThinkEnd, kEos}})),
       json_(Join({Stops(options), Openers(options)})),
-      calls_(Join({CallOpeners(false), BlockClosers(), {kEos}})),
+      calls_(Join({CallOpeners(false), BlockClosers(), BlockOpeners(false), {kEos}})),
       name_stage_({{.text = "\">", .action = kEndName}}),
       arguments_(Join({Tags("<｜DSML｜", {"parameter "}, kOpenParameter), Tags("</｜DSML｜", {"invoke>"}, kEndCall),
                        CallOpeners(false), BlockClosers(), {kEos}})),
       header_stage_({{.text = ">", .action = kEndHeader}}),
-      value_(Join({Tags("</｜DSML｜", {"parameter>"}, kEndValue), {kEos}})),
+      value_(Join({Tags("</｜DSML｜", {"parameter>"}, kEndValue), CallClosersInValue(), {kEos}})),
       after_calls_(Openers(options)),
       finished_(std::vector<Pattern>()) {
   using enum ThinkingStage;
@@ -204,44 +224,37 @@ bool DefaultMachine::MatchInText(int action, std::string_view matched) {
 
 void DefaultMachine::MatchInCalls(int action, std::string_view matched) {
   switch (static_cast<Action>(action)) {
+    case kOpenBlock: return;  // the prompt had opened it
     case kOpenCall:
-      if (at_ == At::kArguments) {
-        CloseCall();  // the closer of the call before it is missing
-        if (at_ == At::kFinished) return;
-      } else {
-        ReportStrayText();
-      }
-      OpenCall(matched.substr(matched.find('<')));
+      // Where a call is open, its closer is missing.
+      if (at_ == At::kArguments ? CloseCall() : ReportStrayText()) OpenCall(matched);
       return;
     case kEndBlock:
-      if (at_ == At::kArguments) {
-        CloseCall();
-        if (at_ == At::kFinished) return;
-      }
-      CloseBlock();
+      if (at_ != At::kArguments || CloseCall()) CloseBlock();
       return;
-    case kEndName:
-      AddRaw(matched);
-      EndName();
-      return;
-    case kOpenParameter:
-      AddRaw(matched);
-      header_.clear();
-      Go(At::kHeader);
-      return;
-    case kEndHeader:
-      AddRaw(matched);
-      TryHeader();
-      return;
-    case kEndValue:
-      AddRaw(matched);
+    case kEndValueAndOpenCall:
+    case kEndValueAndBlock: {
+      const size_t next = matched.find('<', 1);
+      AddRaw(matched.substr(0, next));
       EndValue();
+      if (!CloseCall()) return;
+      action == kEndValueAndBlock ? CloseBlock() : OpenCall(matched.substr(next));
       return;
-    case kEndCall:
-      AddRaw(matched);
-      CloseCall();
-      return;
-    default: return;
+    }
+    default: break;
+  }
+  AddRaw(matched);
+  if (action == kEndName) {
+    EndName();
+  } else if (action == kOpenParameter) {
+    header_.clear();
+    Go(At::kHeader);
+  } else if (action == kEndHeader) {
+    TryHeader();
+  } else if (action == kEndValue) {
+    EndValue();
+  } else if (CloseCall() && !in_block_) {
+    CloseBlock();
   }
 }
 
@@ -270,6 +283,8 @@ void DefaultMachine::Break(Malformed reason) {
 }
 
 void DefaultMachine::EndName() {
+  // Further attributes are left out; quotes that are none belong to the name.
+  if (const auto attributes = ParseParameterHeader("name=\"" + name_ + "\"")) name_ = attributes->name;
   if (name_.empty() || name_.find(kDsmlSpelling) != std::string::npos) Break(Malformed::kBadName);
   Go(At::kArguments);
 }
@@ -322,7 +337,8 @@ void DefaultMachine::EndValue() {
   Go(At::kArguments);
 }
 
-void DefaultMachine::CloseCall() {
+// False where the answer ends with it.
+bool DefaultMachine::CloseCall() {
   if (!broken_ && !begun_) {
     const std::string_view body = Trim(body_);
     const auto parsed = ParseJson(body.empty() ? "{}" : body, {.size_bytes_max = limits_.arguments_bytes_max});
@@ -339,14 +355,9 @@ void DefaultMachine::CloseCall() {
   if (!broken_) EmitCallEnd();
   if (malformed_ != Malformed::kNone) EmitMalformed(begun_ ? num_calls() - 1 : -1, malformed_, raw_);
   raw_.clear();
-  if (options_.one_call_only && num_calls() > 0) {
-    done_ = true;
-    Go(At::kFinished);
-  } else if (in_block_) {
-    Go(At::kCalls);
-  } else {
-    CloseBlock();
-  }
+  done_ = done_ || (options_.one_call_only && num_calls() > 0);
+  Go(done_ ? At::kFinished : At::kCalls);
+  return !done_;
 }
 
 // Calls that the reasoning held do not end it.
@@ -360,19 +371,34 @@ void DefaultMachine::CloseBlock() {
   }
 }
 
-void DefaultMachine::ReportStrayText() {
+bool DefaultMachine::ReportStrayText() {
   if (!Trim(raw_).empty()) EmitMalformed(-1, Malformed::kNoCall, raw_);
   raw_.clear();
+  return true;
+}
+
+// The output ended where calls may follow. What is left of a tag is no text: the block's closer is not missed.
+void DefaultMachine::EndInBlock() {
+  const std::string_view text = Trim(raw_);
+  if (text.starts_with("</")) return;
+  if (text.starts_with("<")) {
+    cut_ = true;
+    EmitMalformed(-1, Malformed::kCut, raw_);
+    return;
+  }
+  ReportStrayText();
 }
 
 void DefaultMachine::End() {
+  // The beginning of a closer is no part of a value that was cut.
+  if (at_ == At::kString || at_ == At::kRaw) discard_ = true;
   Flush();
   eos_pending_ = 0;
   switch (at_) {
     case At::kJsonProse:
       if (!prose_is_text_) Emit(OutputEventKind::kContent, prose_);
       return;
-    case At::kCalls: ReportStrayText(); return;
+    case At::kCalls: EndInBlock(); return;
     case At::kName:
       if (!in_block_) {  // "invoke" without a block and without an end: prose about the format
         Emit(origin_ == At::kReasoning ? OutputEventKind::kReasoning : OutputEventKind::kContent, raw_);

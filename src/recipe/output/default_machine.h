@@ -48,9 +48,10 @@ class DefaultMachine : public OutputMachine {
   void TryHeader();
   void OpenParameter(const ParameterHeader& header);
   void EndValue();
-  void CloseCall();
+  bool CloseCall();
   void CloseBlock();
-  void ReportStrayText();
+  bool ReportStrayText();
+  void EndInBlock();
   void Break(Malformed reason);
 
   Stage reasoning_, content_, json_prose_, json_, calls_, name_stage_, arguments_, header_stage_, value_, after_calls_,

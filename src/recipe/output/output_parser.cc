@@ -52,7 +52,9 @@ struct OutputParser::Impl {
   bool compatible() const { return profile == Profile::kCompatible; }
   bool Begin(bool ids, OutputEvents* events);
   void FeedRun();
+  void FeedText(TokenId id, const TokenScore* score);
   void FeedIds(std::span<const TokenId> ids, std::span<const TokenScore> scores);
+  void Count(bool reasoning);
   void FeedControl(TokenId id, TokenRole role);
   void FeedPending();
   bool EndsUnfinished() const;
@@ -67,6 +69,7 @@ struct OutputParser::Impl {
   bool finished = false;
   Utf8Repair repair;
   std::string run;  // bytes of neighbouring ordinary tokens
+  int64_t uncounted = 0;
 
   // Compatible profile: a chunk that ends in U+FFFD, or has no text, waits for the next.
   std::vector<TokenId> pending_ids;
@@ -105,23 +108,32 @@ void OutputParser::Impl::FeedControl(TokenId id, TokenRole role) {
                        spelling);
 }
 
+// The tokens fed since the last call, in the stage in which they ended.
+void OutputParser::Impl::Count(bool reasoning) {
+  usage.completion_tokens += uncounted;
+  if (reasoning && !compatible()) usage.reasoning_tokens += uncounted;
+  uncounted = 0;
+}
+
+void OutputParser::Impl::FeedText(TokenId id, const TokenScore* score) {
+  run += vocabulary->Bytes(id);
+  if (score != nullptr) machine->AddScore(id, *score);
+  // In the compatible profile the entries of a run go out with the first of its text.
+  if (compatible()) return;
+  // Ordinary tokens end a stage only together with a control token that is held back; then each counts by itself.
+  if (score == nullptr && !machine->HoldsBack()) return;
+  FeedRun();
+  Count(machine->InReasoning());
+  machine->DropScoresOfSwallowedText();
+}
+
 void OutputParser::Impl::FeedIds(std::span<const TokenId> ids, std::span<const TokenScore> scores) {
-  int64_t uncounted = 0;
-  const auto count = [&](bool reasoning) {
-    usage.completion_tokens += uncounted;
-    if (reasoning && !compatible()) usage.reasoning_tokens += uncounted;
-    uncounted = 0;
-  };
   for (size_t i = 0; i < ids.size(); ++i) {
+    const TokenScore* score = scores.empty() ? nullptr : &scores[i];
     const TokenRole role = vocabulary->Role(ids[i]);
     ++uncounted;
     if (role == TokenRole::kText) {
-      run += vocabulary->Bytes(ids[i]);
-      if (scores.empty()) continue;
-      machine->AddScore(ids[i], scores[i]);
-      if (compatible()) continue;  // there the entries of a run go out with the first of its text
-      FeedRun();
-      machine->DropScoresOfSwallowedText();
+      FeedText(ids[i], score);
       continue;
     }
     FeedRun();
@@ -130,14 +142,13 @@ void OutputParser::Impl::FeedIds(std::span<const TokenId> ids, std::span<const T
       break;
     }
     const bool was_reasoning = machine->InReasoning();
-    if (!scores.empty() && (role == TokenRole::kControl || role == TokenRole::kEndOfSentence)) {
-      machine->AddScore(ids[i], scores[i]);
-    }
+    const bool shown = role == TokenRole::kControl || (compatible() && role == TokenRole::kEndOfSentence);
+    if (score != nullptr && shown) machine->AddScore(ids[i], *score);
     FeedControl(ids[i], role);
-    count(was_reasoning);
+    Count(was_reasoning);
   }
   FeedRun();
-  count(machine->InReasoning());
+  Count(machine->InReasoning());
   machine->DropScoresOfSwallowedText();
 }
 
