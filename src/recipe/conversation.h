@@ -66,6 +66,9 @@ struct ToolCall {
   bool operator==(const ToolCall&) const = default;
 };
 
+// A quick task of the model family: the answer to the message that carries it is one search query, one title, ...
+enum class Task { kNone, kAction, kQuery, kAuthority, kDomain, kTitle, kReadUrl };
+
 struct Message {
   Role role = Role::kUser;
   Content content;
@@ -80,6 +83,14 @@ struct Message {
 
   // kSystem only: deferred tools that become available here.
   std::vector<ToolDefinition> tools;
+
+  // Default profile only. kUser, and kAssistant for kTitle.
+  Task task = Task::kNone;
+  std::string task_url;  // kReadUrl: the page
+
+  Message() = default;
+  explicit Message(Role message_role, Content message_content = {})
+      : role(message_role), content(std::move(message_content)) {}
 
   bool operator==(const Message&) const = default;
 };
@@ -98,19 +109,16 @@ struct ResponseFormat {
   bool operator==(const ResponseFormat&) const = default;
 };
 
-// A quick task of the model family (spec: the task tokens): the answer is one action, query, title, ...
-enum class Task { kNone, kAction, kQuery, kAuthority, kDomain, kTitle, kReadUrl };
-
 struct Conversation {
   std::vector<Message> messages;
   bool thinking = true;
   std::optional<Effort> effort;       // none when thinking is off
   std::optional<int> effort_percent;  // 1..100, in place of `effort` (V4.1, default profile)
   std::vector<ToolDefinition> tools;
-  // kRequired with thinking: the answer thinks first, then calls (default profile); the prompt does not open the call.
   ToolChoice tool_choice = ToolChoice::kAuto;
+  // kRequired: the answer thinks first and calls then (default profile). Otherwise the prompt itself opens the call.
+  bool calls_after_thinking = false;
   ResponseFormat format;
-  Task task = Task::kNone;
 
   bool operator==(const Conversation&) const = default;
 };

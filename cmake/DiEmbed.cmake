@@ -1,0 +1,20 @@
+# Text files as C++ constants: di_embed_texts(recipe recipe_texts.inc DIRECTORY recipe/text) writes, for each *.txt and
+# *.json of the directory, `constexpr std::string_view k_<name> = R"(...)";` into the header <recipe_texts.inc>, which
+# the sources of that module can include.
+function(di_embed_texts folder header)
+  cmake_parse_arguments(ARG "" "DIRECTORY" "" ${ARGN})
+  string(REPLACE "/" "_" flat ${folder})
+  set(dir ${PROJECT_SOURCE_DIR}/src/${ARG_DIRECTORY})
+  set(out_dir ${PROJECT_BINARY_DIR}/generated/${flat})
+  file(GLOB files CONFIGURE_DEPENDS ${dir}/*.txt ${dir}/*.json)
+  set(content "// Generated from ${ARG_DIRECTORY} by cmake/DiEmbed.cmake.\n")
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    file(READ ${file} text)
+    string(APPEND content "constexpr std::string_view k_${name} = R\"DI_TEXT(${text})DI_TEXT\";\n")
+    set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  endforeach()
+  file(WRITE ${out_dir}/${header}.new "${content}")
+  configure_file(${out_dir}/${header}.new ${out_dir}/${header} COPYONLY)
+  target_include_directories(di_${flat} PRIVATE ${out_dir})
+endfunction()

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain completions: the prompt goes to the model as it stands, after the begin-of-sentence token. With a suffix it is
+// fill-in-the-middle.
+#include <utility>
+
+#include "recipe/lowering.h"
+
+namespace deepinfer::recipe {
+namespace {
+
+Status ParsePrompt(const Field& field, Request::RawPrompt* prompt) {
+  if (field.IsString()) {
+    prompt->text = field.json().AsString();
+    return {};
+  }
+  if (!field.IsArray()) return field.BadKind("a string or an array of token ids");
+  if (field.size() == 0) return field.Bad("expected at least one token id");
+  if (field.Item(0).IsString() || field.Item(0).IsArray()) {
+    if (field.size() > 1) return field.Bad("several prompts in one request are not supported");
+    return ParsePrompt(field.Item(0), prompt);
+  }
+  for (size_t i = 0; i < field.size(); ++i) {
+    DI_ASSIGN_OR_RETURN(const int64_t id, ReadInteger(field.Item(i), 0, INT32_MAX));
+    prompt->ids.push_back(static_cast<int32_t>(id));
+  }
+  return {};
+}
+
+Status ParsePenalty(const Field& field, float* penalty) {
+  DI_ASSIGN_OR_RETURN(const auto value, ReadOptionalNumber(field));
+  *penalty = static_cast<float>(value.value_or(0.0));
+  return *penalty >= -2.0F && *penalty <= 2.0F ? Status() : field.Bad("expected a number from -2 to 2");
+}
+
+}  // namespace
+
+Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options) {
+  DI_ASSIGN_OR_RETURN(Request request, BeginRequest(root, Protocol::kCompletions, options));
+  SamplingOptions& sampling = request.sampling;
+  request.conversation.thinking = false;
+  request.raw.emplace();
+  DI_RETURN_IF_ERROR(ParsePrompt(root.Member("prompt"), &*request.raw));
+  DI_ASSIGN_OR_RETURN(request.raw->suffix, ReadOptionalString(root.Member("suffix")));
+  if (request.raw->suffix && !request.raw->ids.empty()) {
+    return root.Member("suffix").Bad("cannot be used with a prompt of token ids");
+  }
+  DI_RETURN_IF_ERROR(ReadSampling(root, options, &request));
+  DI_RETURN_IF_ERROR(ReadMaxTokens(root.Member("max_tokens"), TooMany::kRefuse, options, &request));
+  DI_RETURN_IF_ERROR(ReadStop(root.Member("stop"), /*allow_one=*/true, &request));
+  DI_RETURN_IF_ERROR(ParsePenalty(root.Member("frequency_penalty"), &sampling.frequency_penalty));
+  DI_RETURN_IF_ERROR(ParsePenalty(root.Member("presence_penalty"), &sampling.presence_penalty));
+  DI_ASSIGN_OR_RETURN(const auto n, ReadOptionalInteger(root.Member("n"), 1, options.limits.num_choices_max));
+  sampling.num_choices = static_cast<int>(n.value_or(1));
+  DI_ASSIGN_OR_RETURN(const auto seed, ReadOptionalInteger(root.Member("seed"), 0, INT64_MAX));
+  if (seed) sampling.seed = static_cast<uint64_t>(*seed);
+  DI_ASSIGN_OR_RETURN(const auto top, ReadOptionalInteger(root.Member("logprobs"), 0, 20));
+  sampling.logprobs = top.has_value();
+  if (top) sampling.top_logprobs = static_cast<int>(*top);
+  DI_ASSIGN_OR_RETURN(const auto echo, ReadOptionalBool(root.Member("echo")));
+  request.answer.echo_prompt = echo.value_or(false);
+  const Field stream_options = root.Member("stream_options");
+  if (stream_options.given()) {
+    DI_RETURN_IF_ERROR(ExpectObject(stream_options));
+    if (!request.answer.stream) return stream_options.Bad("needs \"stream\": true");
+    DI_ASSIGN_OR_RETURN(const auto usage, ReadOptionalBool(stream_options.Member("include_usage")));
+    request.answer.include_usage = usage.value_or(false);
+  }
+  return request;
+}
+
+}  // namespace deepinfer::recipe

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "recipe/lowering.h"
+#include "recipe/prompt_json.h"
+#include "recipe/schema.h"
+
+namespace deepinfer::recipe {
+namespace {
+
+constexpr size_t kMaxToolName = 128;
+
+bool IsNameCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+Status CheckSchemaSize(const Field& schema, const RecipeOptions& options) {
+  if (!schema.given()) return {};
+  const size_t size = WritePromptJson(schema.json(), JsonForm::kCompact).size();
+  if (size <= options.limits.schema_bytes_max) return {};
+  return Error(Code::kResourceExhausted, "{}: a schema of {} bytes is over the limit of {}", schema.pointer(), size,
+               options.limits.schema_bytes_max);
+}
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool ContainsJsonWord(std::string_view text) {
+  constexpr std::string_view kWord = "json";
+  return std::search(text.begin(), text.end(), kWord.begin(), kWord.end(),
+                     [](char a, char b) { return Lower(a) == b; }) != text.end();
+}
+
+}  // namespace
+
+Status CheckToolName(const Field& name) {
+  DI_ASSIGN_OR_RETURN(const std::string text, ReadString(name));
+  if (text.empty() || text.size() > kMaxToolName || !std::all_of(text.begin(), text.end(), IsNameCharacter)) {
+    return name.Bad("expected 1 to {} of the characters a-z, A-Z, 0-9, _ and -", kMaxToolName);
+  }
+  return {};
+}
+
+Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key, const RecipeOptions& options,
+                                StrictTools strict) {
+  ToolDefinition tool;
+  const Field schema = fields.Member(schema_key);
+  DI_ASSIGN_OR_RETURN(tool.name, ReadString(fields.Member("name")));
+  DI_ASSIGN_OR_RETURN(tool.description, ReadOptionalString(fields.Member("description")));
+  if (strict == StrictTools::kNormalize) {
+    DI_ASSIGN_OR_RETURN(tool.strict, ReadOptionalBool(fields.Member("strict")));
+  }
+  DI_RETURN_IF_ERROR(CheckToolName(fields.Member("name")));
+  DI_RETURN_IF_ERROR(CheckSchemaSize(schema, options));
+  if (schema.given()) {
+    DI_RETURN_IF_ERROR(CheckParameters(schema));
+    tool.parameters = schema.json();
+  }
+  if (tool.strict.value_or(false)) {
+    DI_ASSIGN_OR_RETURN(tool.parameters, StrictSchema(schema, StrictUse::kTool));
+  }
+  return tool;
+}
+
+Status CheckTools(const Field& field, const std::vector<ToolDefinition>& tools, const RecipeOptions& options,
+                  bool check_strict) {
+  if (tools.size() > options.limits.tools_max) {
+    return Error(Code::kResourceExhausted, "{}: {} tools are over the limit of {}", field.pointer(), tools.size(),
+                 options.limits.tools_max);
+  }
+  std::unordered_set<std::string_view> names;
+  size_t num_strict = 0;
+  for (const ToolDefinition& tool : tools) {
+    if (!names.insert(tool.name).second) return field.Bad("two tools have the name \"{}\"", tool.name);
+    num_strict += tool.strict.value_or(false) ? 1 : 0;
+  }
+  if (check_strict && num_strict > 0 && num_strict < tools.size()) {
+    return field.Bad("strict tools cannot be used together with others that are not strict");
+  }
+  return {};
+}
+
+Status ApplyToolChoice(const Field& field, const ToolChoiceSetting& setting, Request* request) {
+  Conversation& conversation = request->conversation;
+  conversation.tool_choice = setting.choice;
+  if (setting.choice == ToolChoice::kNone) {
+    conversation.tools.clear();
+    return {};
+  }
+  if (conversation.tools.empty()) {
+    conversation.tool_choice = ToolChoice::kAuto;  // there is nothing to choose from
+    return {};
+  }
+  if (setting.name) {
+    std::vector<ToolDefinition> kept;
+    for (ToolDefinition& tool : conversation.tools) {
+      if (tool.name == *setting.name) kept.push_back(std::move(tool));
+    }
+    if (kept.empty()) return field.Bad("there is no tool \"{}\" in /tools", setting.name->substr(0, 200));
+    conversation.tools = std::move(kept);
+  }
+  if (setting.choice == ToolChoice::kRequired && conversation.thinking && request->profile == Profile::kCompatible) {
+    return field.Bad("a required tool call is not supported in thinking mode");
+  }
+  return {};
+}
+
+Status ReadJsonSchemaFormat(const Field& holder, const RecipeOptions& options, Request* request,
+                            std::string* constraint) {
+  DI_RETURN_IF_ERROR(ExpectObject(holder));
+  const Field schema = holder.Member("schema");
+  if (!schema.present()) return schema.BadKind("a JSON Schema");
+  DI_ASSIGN_OR_RETURN(const auto strict, ReadOptionalBool(holder.Member("strict")));
+  DI_RETURN_IF_ERROR(CheckSchemaSize(schema, options));
+  DI_RETURN_IF_ERROR(CheckSchema(schema));
+  request->conversation.format.kind = FormatKind::kJsonSchema;
+  request->conversation.format.schema = schema.json();
+  Json enforced = schema.json();
+  if (strict.value_or(false)) {
+    DI_ASSIGN_OR_RETURN(enforced, StrictSchema(schema, StrictUse::kResponse));
+  }
+  *constraint = WritePromptJson(enforced, JsonForm::kCompact);
+  return {};
+}
+
+Status CheckJsonWord(const Field& field, const Request& request) {
+  for (const Message& message : request.conversation.messages) {
+    if (ContainsJsonWord(message.content.text)) return {};
+  }
+  return field.Bad("the messages must contain the word \"json\" in some form to use a json_object format");
+}
+
+}  // namespace deepinfer::recipe
