@@ -15,10 +15,6 @@ void OutputMachine::AddScore(TokenId id, const TokenScore& score) {
   candidates_.insert(candidates_.end(), score.top.begin(), score.top.end());
 }
 
-void OutputMachine::DropScoresOfSwallowedText() {
-  if (!HoldsBack()) ClearScores();
-}
-
 void OutputMachine::ClearScores() {
   scores_.clear();
   candidates_.clear();

@@ -27,8 +27,8 @@ class OutputMachine : public StageMachine {
   virtual void BeginChunk() {}
   // The next text that comes out carries this token.
   void AddScore(TokenId id, const TokenScore& score);
-  // Tokens whose text is neither out nor held back will not come out any more.
-  void DropScoresOfSwallowedText();
+  // The tokens added so far carry no text that comes out.
+  void ClearScores();
   // The end of the output: what is held back comes out.
   virtual void End() = 0;
 
@@ -50,7 +50,6 @@ class OutputMachine : public StageMachine {
   void EmitCallEnd();
   void EmitMalformed(int32_t call, Malformed reason, std::string_view raw);
   void Stop(std::string_view sequence);
-  void ClearScores();
   // The first error stands.
   void Fail(Status status);
   void FailLimit(std::string_view name, size_t limit);

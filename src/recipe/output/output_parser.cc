@@ -55,6 +55,7 @@ struct OutputParser::Impl {
   void FeedText(TokenId id, const TokenScore* score);
   void FeedIds(std::span<const TokenId> ids, std::span<const TokenScore> scores);
   void Count(bool reasoning);
+  void DropScores();
   void FeedControl(TokenId id, TokenRole role);
   void FeedPending();
   bool EndsUnfinished() const;
@@ -115,6 +116,11 @@ void OutputParser::Impl::Count(bool reasoning) {
   uncounted = 0;
 }
 
+// Tokens whose text is neither out nor held back have had theirs swallowed.
+void OutputParser::Impl::DropScores() {
+  if (!repair.HoldsBack() && !machine->HoldsBack()) machine->ClearScores();
+}
+
 void OutputParser::Impl::FeedText(TokenId id, const TokenScore* score) {
   run += vocabulary->Bytes(id);
   if (score != nullptr) machine->AddScore(id, *score);
@@ -124,7 +130,7 @@ void OutputParser::Impl::FeedText(TokenId id, const TokenScore* score) {
   if (score == nullptr && !machine->HoldsBack()) return;
   FeedRun();
   Count(machine->InReasoning());
-  machine->DropScoresOfSwallowedText();
+  DropScores();
 }
 
 void OutputParser::Impl::FeedIds(std::span<const TokenId> ids, std::span<const TokenScore> scores) {
@@ -149,7 +155,7 @@ void OutputParser::Impl::FeedIds(std::span<const TokenId> ids, std::span<const T
   }
   FeedRun();
   Count(machine->InReasoning());
-  machine->DropScoresOfSwallowedText();
+  DropScores();
 }
 
 // Whether what is pending decodes to nothing or ends in U+FFFD, be it a genuine one.

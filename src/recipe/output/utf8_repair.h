@@ -53,6 +53,8 @@ class Utf8Repair {
     pending_.clear();
     feed(kReplacement);
   }
+  // Whether a character is unfinished.
+  bool HoldsBack() const { return !pending_.empty(); }
 
  private:
   static constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
