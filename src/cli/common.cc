@@ -2,14 +2,17 @@
 #include "cli/common.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 
+#include "checkpoint/locate.h"
 #include "core/file.h"
 #include "core/utf8.h"
 
@@ -31,17 +34,56 @@ Result<std::string> FindBundledModel() {
                program.string());
 }
 
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// A download's progress on stderr: one line that is rewritten on a terminal, a line every ten seconds elsewhere.
+class ProgressLine {
+ public:
+  bool Show(const checkpoint::DownloadProgress& now) {
+    const auto time = std::chrono::steady_clock::now();
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    if (shown_ && time - last_ < std::chrono::milliseconds(terminal ? 200 : 10000)) return true;
+    const double seconds = std::chrono::duration<double>(time - begin_).count();
+    if (!shown_) first_bytes_ = now.total_done;
+    const double rate = seconds > 0.5 ? static_cast<double>(now.total_done - first_bytes_) / seconds / 1e6 : 0;
+    const int percent = now.total_size > 0 ? static_cast<int>(100 * now.total_done / now.total_size) : 0;
+    fmt::print(stderr, "{}{:3}% of {:.1f} MB, {:.1f} MB/s  {}{}", terminal ? "\r" : "", percent,
+               static_cast<double>(now.total_size) / 1e6, rate, now.file, terminal ? "\033[K" : "\n");
+    shown_ = true;
+    last_ = time;
+    return true;
+  }
+  ~ProgressLine() {
+    if (shown_ && isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\n");
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), last_;
+  int64_t first_bytes_ = 0;
+  bool shown_ = false;
+};
+
 }  // namespace
 
 Result<std::string> FindModel(const ModelOptions& options) {
   if (options.model.empty()) return FindBundledModel();
-  return options.model;
+  ProgressLine progress;
+  checkpoint::LocateOptions locate{.model_dir = Environment("DEEPINFER_HF_MODEL_DIR"), .offline = options.offline};
+  const std::string home = Environment("HOME");
+  if (locate.model_dir.empty() && !home.empty()) locate.model_dir = home + "/.cache/huggingface/hub";
+  if (const std::string endpoint = Environment("HF_ENDPOINT"); !endpoint.empty()) locate.hub.endpoint = endpoint;
+  locate.hub.token = Environment("HF_TOKEN");
+  locate.hub.progress = [&](const checkpoint::DownloadProgress& now) { return progress.Show(now); };
+  return checkpoint::LocateModel(options.model, locate);
 }
 
 std::string BackendName(const ModelOptions& options) {
   if (!options.backend.empty()) return options.backend;
-  const char* accelerator = std::getenv("DEEPINFER_ACCELERATOR");
-  return accelerator == nullptr || *accelerator == 0 ? "cpu" : accelerator;
+  const std::string accelerator = Environment("DEEPINFER_ACCELERATOR");
+  return accelerator.empty() ? "cpu" : accelerator;
 }
 
 Result<backend::Activations> ParseActivations(std::string_view name) {

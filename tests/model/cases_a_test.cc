@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Property: bugs that other engines had in numerics and caches, as far as one sequence can show them; each test carries
+// the number of its case. REF is the same tokens in one piece on the same backend; "equal" means the same bits.
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "engine/generate.h"
+#include "tests/model/golden.h"
+
+namespace deepinfer::golden {
+namespace {
+
+using engine::Logits;
+using engine::Session;
+
+const std::string kBundled = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny";
+
+const engine::LoadedModel& Bundled() {
+  static const auto loaded = Must(engine::LoadedModel::Load(kBundled, {.name = "cpu", .num_threads = 2}));
+  return *loaded;
+}
+
+// k random tokens of the text vocabulary, the same for the same seed.
+std::vector<TokenId> N(size_t k, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> ids(k);
+  for (TokenId& id : ids) id = static_cast<TokenId>(3 + random() % 8000);
+  return ids;
+}
+
+std::unique_ptr<Session> NewSession(int64_t chunk = 512, int64_t context = 4096) {
+  return Must(Session::Create(Bundled(), {.context_max = context, .chunk = chunk}));
+}
+
+std::vector<float> Last(Session& session, std::span<const TokenId> ids) { return Must(session.Append({.ids = ids})); }
+
+std::vector<float> Ref(std::span<const TokenId> ids) {
+  const auto session = NewSession(static_cast<int64_t>(ids.size()));
+  return Last(*session, ids);
+}
+
+// Greedy continuation, logits of every step joined.
+std::vector<float> Continue(Session& session, std::vector<float> logits, int steps) {
+  std::vector<float> all = logits;
+  for (int i = 0; i < steps; ++i) {
+    const TokenId next = sampling::ArgMax(logits);
+    logits = Last(session, std::span(&next, 1));
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+TEST(CasesA, A02_PromptsThatNeedSeveralPasses) {
+  for (const size_t chunk : {64, 128, 512}) {
+    for (const size_t k : {chunk - 1, chunk, chunk + 1, 2 * chunk, 3 * chunk + 5}) {
+      if (k > 900) continue;  // the long run has the rest
+      const auto ids = N(k);
+      const auto session = NewSession(static_cast<int64_t>(chunk));
+      const auto logits = Last(*session, ids);
+      ASSERT_EQ(logits, Ref(ids)) << k << " tokens in chunks of " << chunk;
+      const auto reference = NewSession(static_cast<int64_t>(k));
+      ASSERT_EQ(Continue(*session, logits, 4), Continue(*reference, Last(*reference, ids), 4));
+    }
+  }
+}
+
+TEST(CasesA, A15_SecondTurnAfterATrimmedCache) {
+  const auto turn = N(300), next = N(37, 2);
+  std::vector<TokenId> both = turn;
+  both.insert(both.end(), next.begin(), next.end());
+  const auto session = NewSession(64);
+  Last(*session, turn);
+  EXPECT_EQ(Last(*session, next), Ref(both));
+}
+
+TEST(CasesA, A22_PrefillAgainstDecode) {
+  const auto ids = N(301);
+  const auto prefill = NewSession(512), decode = NewSession(1);
+  const auto expected = Must(prefill->Append({.ids = ids, .logits = Logits::kAll}));
+  EXPECT_EQ(Must(decode->Append({.ids = ids, .logits = Logits::kAll})), expected);
+}
+
+TEST(CasesA, A24_EmptyWork) {
+  const auto session = NewSession();
+  EXPECT_EQ(session->Append({.ids = {}}).status().code(), Code::kInvalidArgument);
+  // All rows choose the same experts: the other experts have no rows.
+  const std::vector<TokenId> same(40, 77);
+  EXPECT_EQ(Last(*session, same), Ref(same));
+}
+
+TEST(CasesA, A25_OneTwoThreeTokens) {
+  const auto ids = N(3);
+  const auto session = NewSession();
+  for (const size_t n : {1, 2, 1, 3, 2, 1}) {
+    session->Clear();
+    EXPECT_EQ(Last(*session, std::span(ids).first(n)), Ref(std::span(ids).first(n))) << n;
+  }
+}
+
+TEST(CasesA, A27_EmptyPrompt) {
+  const auto session = NewSession();
+  const auto result = engine::Generate(*session, Bundled(), {.prompt = {}}, [](const auto&) { return true; });
+  EXPECT_EQ(result.status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(result.status().message(), "prompt: it has no tokens");
+}
+
+TEST(CasesA, A29_StopsAtTheEndOfTheContext) {
+  const auto session = NewSession(16, 64);
+  const auto go = [&](std::vector<TokenId> prompt) {
+    return engine::Generate(*session, Bundled(), {.prompt = std::move(prompt), .max_tokens = 10000, .ignore_eos = true},
+                            [](const auto&) { return true; });
+  };
+  const auto result = Must(go(N(10)));
+  // The token at position 63 is the last that can be run; one more can still be drawn.
+  EXPECT_EQ(result.ids.size(), 55u);
+  EXPECT_EQ(result.finish, engine::FinishReason::kLength);
+  EXPECT_EQ(go(N(1)).status().code(), Code::kInvalidArgument);
+  session->Clear();
+  EXPECT_EQ(go(N(65)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Must(go(N(64))).ids.size(), 1u);
+}
+
+TEST(CasesA, A31_NothingIsLeftOfTheSequenceBefore) {
+  const auto a = N(77), b = N(130, 2), a_longer = N(78);
+  const auto session = NewSession();
+  const auto run = [&](std::span<const TokenId> ids) {
+    session->Clear();
+    return Continue(*session, Last(*session, ids), 3);
+  };
+  const auto first = run(a);
+  run(b);
+  EXPECT_EQ(run(a), first);
+  const auto reference = NewSession();
+  EXPECT_EQ(run(a_longer), Continue(*reference, Last(*reference, a_longer), 3));
+}
+
+TEST(CasesA, A32_TwoSessionsAndTwoModelsAtOnce) {
+  // Two sessions of one model, their steps interleaved.
+  const auto one = N(50), two = N(81, 2);
+  const auto a = NewSession(), b = NewSession();
+  auto logits_a = Last(*a, one), logits_b = Last(*b, two);
+  for (int i = 0; i < 20; ++i) {
+    const TokenId next_a = sampling::ArgMax(logits_a), next_b = sampling::ArgMax(logits_b);
+    logits_a = Last(*a, std::span(&next_a, 1));
+    logits_b = Last(*b, std::span(&next_b, 1));
+  }
+  const auto c = NewSession(), d = NewSession();
+  auto all = Continue(*c, Last(*c, one), 20);
+  EXPECT_TRUE(std::equal(logits_a.begin(), logits_a.end(), all.end() - 8192));
+  all = Continue(*d, Last(*d, two), 20);
+  EXPECT_TRUE(std::equal(logits_b.begin(), logits_b.end(), all.end() - 8192));
+  // Two models in two threads.
+  std::vector<std::vector<float>> results(2);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      const auto loaded = Must(engine::LoadedModel::Load(kBundled, {.name = "cpu", .num_threads = 2}));
+      const auto session = Must(Session::Create(*loaded, {.context_max = 512}));
+      results[t] = Continue(*session, Last(*session, t == 0 ? one : two), 20);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(std::equal(logits_a.begin(), logits_a.end(), results[0].end() - 8192));
+  EXPECT_TRUE(std::equal(logits_b.begin(), logits_b.end(), results[1].end() - 8192));
+}
+
+// Layer 8 chooses among the 32 blocks of 8 that layer 6 published. 900 latents have 113 blocks, so a choice of 64 made
+// without the restriction would reach beyond them on some row.
+TEST(CasesA, A39_CandidateSelectionActs) {
+  std::map<int64_t, std::vector<int32_t>> chosen;
+  const auto session = NewSession(1024);
+  session->set_tap([&](auto tap, int64_t layer, std::span<const int32_t> rows, const void* data, int64_t row_bytes) {
+    if (tap != model::deepseek_v41::Tap::kSelected) return;
+    const auto* first = static_cast<const int32_t*>(data);
+    chosen[layer].assign(first, first + rows.size() * static_cast<size_t>(row_bytes) / 4);
+  });
+  const size_t rows = 900;
+  Must(session->Append({.ids = N(rows), .logits = Logits::kAll}));
+  const auto topk = static_cast<size_t>(Bundled().config().index_topk);
+  const auto blocks = [&](int64_t layer, size_t row) {
+    std::set<int32_t> result;
+    for (size_t i = 0; i < topk; ++i) {
+      if (const int32_t j = chosen[layer][row * topk + i]; j >= 0) result.insert(j / 8);
+    }
+    return result.size();
+  };
+  size_t most_restricted = 0, most_free = 0;
+  for (size_t r = 0; r < rows; ++r) {
+    most_restricted = std::max(most_restricted, blocks(8, r));
+    most_free = std::max(most_free, blocks(6, r));
+  }
+  EXPECT_LE(most_restricted, 32u);
+  EXPECT_GT(most_free, 32u);  // so the limit above is one that acts
+}
+
+}  // namespace
+}  // namespace deepinfer::golden
