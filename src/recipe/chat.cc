@@ -206,6 +206,8 @@ class ChatParser {
 
   Status ParseTools() {
     const Field tools = root_.Member("tools");
+    DI_ASSIGN_OR_RETURN(const ToolChoiceSetting choice, ReadToolChoice(root_.Member("tool_choice")));
+    const ToolChecks checks = choice.choice == ToolChoice::kNone ? ToolChecks::kNamesOnly : ToolChecks::kAll;
     if (tools.given()) {
       DI_RETURN_IF_ERROR(ExpectArray(tools));
       for (size_t i = 0; i < tools.size(); ++i) {
@@ -214,12 +216,11 @@ class ChatParser {
         DI_RETURN_IF_ERROR(ReadWord<bool>(tool.Member("type"), {{"function", true}}).status());
         const Field function = tool.Member("function");
         DI_RETURN_IF_ERROR(ExpectObject(function));
-        DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(function, "parameters", options_, StrictTools::kNormalize));
+        DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(function, "parameters", options_, checks));
         request_.conversation.tools.push_back(std::move(read));
       }
     }
-    DI_RETURN_IF_ERROR(CheckTools(tools, request_.conversation.tools, options_, /*check_strict=*/true));
-    DI_ASSIGN_OR_RETURN(const ToolChoiceSetting choice, ReadToolChoice(root_.Member("tool_choice")));
+    DI_RETURN_IF_ERROR(CheckTools(tools, request_.conversation.tools, options_, checks));
     DI_RETURN_IF_ERROR(ApplyToolChoice(root_.Member("tool_choice"), choice, &request_));
     DI_ASSIGN_OR_RETURN(const auto parallel, ReadOptionalBool(root_.Member("parallel_tool_calls")));
     request_.parsing.one_call_only = IsDefault() && !parallel.value_or(true) && !request_.conversation.tools.empty();

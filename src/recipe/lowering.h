@@ -60,21 +60,26 @@ Status ReadStop(const Field& field, bool allow_one, Request* request);
 
 // --- tools and formats ---
 
-enum class StrictTools { kNormalize, kIgnore };
+enum class ToolChecks {
+  kAll,
+  kNoStrict,   // "strict" means nothing
+  kNamesOnly,  // the tools are not used (tool_choice none), so their schemas are not looked at
+};
 // Name rules, schema rules and strict normalisation for one function tool. `fields` holds name, description,
 // `schema_key` and strict.
 Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key, const RecipeOptions& options,
-                                StrictTools strict);
+                                ToolChecks checks);
 Status CheckToolName(const Field& name);
 // Unique names; strict tools only together; the limit of their number.
 Status CheckTools(const Field& field, const std::vector<ToolDefinition>& tools, const RecipeOptions& options,
-                  bool check_strict);
+                  ToolChecks checks);
 
 // What tool_choice asks for, before it is held against the tools.
 struct ToolChoiceSetting {
   ToolChoice choice = ToolChoice::kAuto;
   std::optional<std::string> name;  // one function only
 };
+// Narrows the conversation's tools, and those that its system messages make available, to what may be called.
 Status ApplyToolChoice(const Field& field, const ToolChoiceSetting& setting, Request* request);
 
 // {"type": "json_schema"}'s content: reads `holder`/schema and strict. Leaves the constraint's schema in *constraint.

@@ -24,6 +24,19 @@ Status CheckSchemaSize(const Field& schema, const RecipeOptions& options) {
                options.limits.schema_bytes_max);
 }
 
+// Leaves only the tools that `setting` allows, and no system message that was there only for others.
+void KeepTools(const ToolChoiceSetting& setting, Conversation* conversation) {
+  const auto gone = [&](const ToolDefinition& tool) {
+    return setting.choice == ToolChoice::kNone || (setting.name && tool.name != *setting.name);
+  };
+  std::erase_if(conversation->tools, gone);
+  std::erase_if(conversation->messages, [&](Message& message) {
+    if (message.tools.empty()) return false;
+    std::erase_if(message.tools, gone);
+    return message.tools.empty() && message.content.text.empty() && message.content.images.empty();
+  });
+}
+
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool ContainsJsonWord(std::string_view text) {
@@ -43,20 +56,19 @@ Status CheckToolName(const Field& name) {
 }
 
 Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key, const RecipeOptions& options,
-                                StrictTools strict) {
+                                ToolChecks checks) {
   ToolDefinition tool;
   const Field schema = fields.Member(schema_key);
   DI_ASSIGN_OR_RETURN(tool.name, ReadString(fields.Member("name")));
   DI_ASSIGN_OR_RETURN(tool.description, ReadOptionalString(fields.Member("description")));
-  if (strict == StrictTools::kNormalize) {
+  if (checks == ToolChecks::kAll) {
     DI_ASSIGN_OR_RETURN(tool.strict, ReadOptionalBool(fields.Member("strict")));
   }
   DI_RETURN_IF_ERROR(CheckToolName(fields.Member("name")));
   DI_RETURN_IF_ERROR(CheckSchemaSize(schema, options));
-  if (schema.given()) {
-    DI_RETURN_IF_ERROR(CheckParameters(schema));
-    tool.parameters = schema.json();
-  }
+  if (schema.given()) tool.parameters = schema.json();
+  if (checks == ToolChecks::kNamesOnly) return tool;
+  if (schema.given()) DI_RETURN_IF_ERROR(CheckParameters(schema));
   if (tool.strict.value_or(false)) {
     DI_ASSIGN_OR_RETURN(tool.parameters, StrictSchema(schema, StrictUse::kTool));
   }
@@ -64,18 +76,19 @@ Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key
 }
 
 Status CheckTools(const Field& field, const std::vector<ToolDefinition>& tools, const RecipeOptions& options,
-                  bool check_strict) {
+                  ToolChecks checks) {
   if (tools.size() > options.limits.tools_max) {
     return Error(Code::kResourceExhausted, "{}: {} tools are over the limit of {}", field.pointer(), tools.size(),
                  options.limits.tools_max);
   }
+  if (checks == ToolChecks::kNamesOnly) return {};
   std::unordered_set<std::string_view> names;
   size_t num_strict = 0;
   for (const ToolDefinition& tool : tools) {
     if (!names.insert(tool.name).second) return field.Bad("two tools have the name \"{}\"", tool.name);
     num_strict += tool.strict.value_or(false) ? 1 : 0;
   }
-  if (check_strict && num_strict > 0 && num_strict < tools.size()) {
+  if (checks == ToolChecks::kAll && num_strict > 0 && num_strict < tools.size()) {
     return field.Bad("strict tools cannot be used together with others that are not strict");
   }
   return {};
@@ -83,23 +96,15 @@ Status CheckTools(const Field& field, const std::vector<ToolDefinition>& tools, 
 
 Status ApplyToolChoice(const Field& field, const ToolChoiceSetting& setting, Request* request) {
   Conversation& conversation = request->conversation;
+  const bool any = !conversation.tools.empty();
+  KeepTools(setting, &conversation);
   conversation.tool_choice = setting.choice;
-  if (setting.choice == ToolChoice::kNone) {
-    conversation.tools.clear();
-    return {};
-  }
-  if (conversation.tools.empty()) {
+  if (setting.choice == ToolChoice::kNone) return {};
+  if (!any) {
     conversation.tool_choice = ToolChoice::kAuto;  // there is nothing to choose from
     return {};
   }
-  if (setting.name) {
-    std::vector<ToolDefinition> kept;
-    for (ToolDefinition& tool : conversation.tools) {
-      if (tool.name == *setting.name) kept.push_back(std::move(tool));
-    }
-    if (kept.empty()) return field.Bad("there is no tool \"{}\" in /tools", setting.name->substr(0, 200));
-    conversation.tools = std::move(kept);
-  }
+  if (conversation.tools.empty()) return field.Bad("there is no tool \"{}\" in /tools", setting.name->substr(0, 200));
   if (setting.choice == ToolChoice::kRequired && conversation.thinking && request->profile == Profile::kCompatible) {
     return field.Bad("a required tool call is not supported in thinking mode");
   }

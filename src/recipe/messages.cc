@@ -91,6 +91,9 @@ class MessagesParser {
     if (!tools.given()) return {};
     DI_RETURN_IF_ERROR(ExpectArray(tools));
     std::vector<ToolDefinition>& list = request_.conversation.tools;
+    const Field choice = root_.Member("tool_choice").Member("type");
+    const bool unused = choice.IsString() && choice.json().AsString() == "none";
+    const ToolChecks checks = unused ? ToolChecks::kNamesOnly : ToolChecks::kNoStrict;
     bool any_listed = false;
     for (size_t i = 0; i < tools.size(); ++i) {
       const Field tool = tools.Item(i);
@@ -103,13 +106,13 @@ class MessagesParser {
       }
       DI_ASSIGN_OR_RETURN(const auto deferred, ReadOptionalBool(tool.Member("defer_loading")));
       if (!tool.Member("input_schema").given()) return tool.Member("input_schema").BadKind("a JSON Schema");
-      DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "input_schema", options_, StrictTools::kIgnore));
+      DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "input_schema", options_, checks));
       read.deferred = deferred.value_or(false) && Is41();
       any_listed = any_listed || !deferred.value_or(false);
       list.push_back(std::move(read));
     }
     if (!list.empty() && !any_listed) return tools.Bad("at least one tool must not be deferred");
-    return CheckTools(tools, list, options_, /*check_strict=*/false);
+    return CheckTools(tools, list, options_, checks);
   }
 
   Status ParseToolChoice() {
@@ -205,6 +208,11 @@ class MessagesParser {
       Message message(Role::kUser);
       DI_RETURN_IF_ERROR(ParsePlainBlock(block, kind, &message.content));
       AddMessage(std::move(message));
+    }
+    if (!found_tools_.empty()) {
+      Message system(Role::kSystem);
+      system.tools = std::exchange(found_tools_, {});
+      AddMessage(std::move(system));
     }
     return CheckAllAnswered(content);
   }
@@ -308,7 +316,9 @@ class MessagesParser {
                                                                      {"tool_reference", std::nullopt}}));
       if (!kind) {
         DI_ASSIGN_OR_RETURN(const std::string name, ReadString(part.Member("tool_name")));
-        DI_RETURN_IF_ERROR(FindTool(part.Member("tool_name"), name).status());
+        DI_ASSIGN_OR_RETURN(const ToolDefinition* tool, FindTool(part.Member("tool_name"), name));
+        if (Is41()) found_tools_.push_back(*tool);
+        joiner.AddText(name);
         continue;
       }
       Content read;
@@ -414,7 +424,8 @@ class MessagesParser {
   const Field& root_;
   const RecipeOptions& options_;
   Request request_;
-  std::unordered_set<std::string> open_calls_;
+  std::unordered_set<std::string> open_calls_;  // ids of the last assistant message that have no result yet
+  std::vector<ToolDefinition> found_tools_;     // by references in the results of this user message
 };
 
 }  // namespace

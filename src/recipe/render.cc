@@ -56,6 +56,7 @@ class Renderer {
     const std::vector<Message> messages =
         NormalizeMessages(conversation_.messages, version_, ToolsActive() || HasFormatText());
     prompt_.Add(Control::kBos);
+    if (messages.empty() && conversation_.thinking && !Is41()) RenderEffort();
     const Message* before = nullptr;
     for (const Message& message : messages) {
       RenderMessage(message, before);
@@ -200,8 +201,8 @@ class Renderer {
 
   bool KeepsReasoning(const Message& message, bool first) const {
     // Requests have the field exactly when thinking is on; V4 has always gone by the field.
-    const bool thinking = Is41() ? conversation_.thinking : message.reasoning.has_value();
-    return thinking && !first && (ToolsActive() || message.prefix);
+    const bool thinking = Is41() ? conversation_.thinking && !first : message.reasoning.has_value();
+    return thinking && (ToolsActive() || message.prefix);
   }
 
   void RenderAssistant(const Message& message, const Message* before) {

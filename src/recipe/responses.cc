@@ -18,7 +18,6 @@ class ResponsesParser {
     DI_ASSIGN_OR_RETURN(request_, BeginRequest(root_, Protocol::kResponses, options_));
     DI_RETURN_IF_ERROR(ParseReasoning());
     DI_RETURN_IF_ERROR(ParseInput());
-    DI_RETURN_IF_ERROR(ParseToolChoice());
     DI_RETURN_IF_ERROR(ReadSampling(root_, options_, &request_));
     DI_RETURN_IF_ERROR(ParseParameters());
     std::string constraint;
@@ -52,43 +51,43 @@ class ResponsesParser {
   Status ParseInput() {
     const Field input = root_.Member("input");
     DI_ASSIGN_OR_RETURN(Echo().instructions, ReadOptionalString(root_.Member("instructions")));
-    if (!input.given() && !Echo().instructions) return input.BadKind("input or instructions");
+    if (!input.given() && Echo().instructions.value_or("").empty()) return input.BadKind("input or instructions");
     if (!Echo().instructions.value_or("").empty()) {
       request_.conversation.messages.emplace_back(Role::kSystem, Content(*Echo().instructions));
     }
-    Json::Array tools;
-    DI_RETURN_IF_ERROR(
-        ParseResponsesTools(root_.Member("tools"), options_, &request_, &request_.conversation.tools, &tools));
-    Echo().tools = Json(std::move(tools));
-    if (input.given()) DI_RETURN_IF_ERROR(ParseResponsesInput(input, options_, &request_));
-    return CheckTools(root_.Member("tools"), request_.conversation.tools, options_, /*check_strict=*/true);
+    const Field choice = root_.Member("tool_choice");
+    DI_ASSIGN_OR_RETURN(const ToolChoiceSetting setting, ReadToolChoice(choice));
+    const ToolChecks checks = setting.choice == ToolChoice::kNone ? ToolChecks::kNamesOnly : ToolChecks::kAll;
+    std::vector<ToolDefinition>& tools = request_.conversation.tools;
+    Json::Array echo;
+    DI_RETURN_IF_ERROR(ParseResponsesTools(root_.Member("tools"), options_, &request_, checks, &tools, &echo));
+    Echo().tools = Json(std::move(echo));
+    if (input.given()) DI_RETURN_IF_ERROR(ParseResponsesInput(input, options_, checks, &request_));
+    DI_RETURN_IF_ERROR(CheckTools(root_.Member("tools"), tools, options_, checks));
+    return ApplyToolChoice(choice, setting, &request_);
   }
 
-  Status ParseToolChoice() {
-    const Field field = root_.Member("tool_choice");
+  Result<ToolChoiceSetting> ReadToolChoice(const Field& field) {
     ToolChoiceSetting setting;
     Echo().tool_choice = field.given() ? field.json() : Json("auto");
-    if (field.given() && !field.IsObject()) {
+    if (!field.given()) return setting;
+    if (!field.IsObject()) {
       DI_ASSIGN_OR_RETURN(setting.choice, ReadWord<ToolChoice>(field, {{"none", ToolChoice::kNone},
                                                                        {"auto", ToolChoice::kAuto},
                                                                        {"required", ToolChoice::kRequired}}));
-    } else if (field.given()) {
-      DI_ASSIGN_OR_RETURN(const bool named, ReadWord<bool>(field.Member("type"), {{"function", true},
-                                                                                  {"custom", true},
-                                                                                  {"web_search", false},
-                                                                                  {"web_search_2025_08_26", false}}));
-      if (named) {
-        setting.choice = ToolChoice::kRequired;
-        DI_ASSIGN_OR_RETURN(setting.name, ReadString(field.Member("name")));
-      } else if (options_.responses_web_search == WebSearch::kReject) {
-        return field.Bad("server tools are not supported");
-      }
+      return setting;
     }
-    DI_RETURN_IF_ERROR(ApplyToolChoice(field, setting, &request_));
-    if (setting.choice == ToolChoice::kNone) {
-      std::erase_if(request_.conversation.messages, [](const Message& message) { return !message.tools.empty(); });
+    DI_ASSIGN_OR_RETURN(const bool named, ReadWord<bool>(field.Member("type"), {{"function", true},
+                                                                                {"custom", true},
+                                                                                {"web_search", false},
+                                                                                {"web_search_2025_08_26", false}}));
+    if (named) {
+      setting.choice = ToolChoice::kRequired;
+      DI_ASSIGN_OR_RETURN(setting.name, ReadString(field.Member("name")));
+    } else if (options_.responses_web_search == WebSearch::kReject) {
+      return field.Bad("server tools are not supported");
     }
-    return {};
+    return setting;
   }
 
   Status ParseParameters() {

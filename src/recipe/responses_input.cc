@@ -11,7 +11,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "recipe/lowering.h"
 #include "recipe/prompt_json.h"
 
 namespace deepinfer::recipe {
@@ -19,7 +18,8 @@ namespace {
 
 class InputReader {
  public:
-  InputReader(const RecipeOptions& options, Request* request) : options_(options), request_(request) {}
+  InputReader(const RecipeOptions& options, ToolChecks checks, Request* request)
+      : options_(options), checks_(checks), request_(request) {}
 
   Status Read(const Field& input) {
     for (size_t i = 0; i < input.size(); ++i) DI_RETURN_IF_ERROR(ReadItem(input.Item(i)));
@@ -233,7 +233,7 @@ class InputReader {
     std::vector<ToolDefinition> tools;
     Json::Array shown;
     for (size_t i = 0; i < list.size(); ++i) DI_RETURN_IF_ERROR(ShowTool(list.Item(i), &shown));
-    DI_RETURN_IF_ERROR(ParseResponsesTools(list, options_, request_, &tools, nullptr));
+    DI_RETURN_IF_ERROR(ParseResponsesTools(list, options_, request_, checks_, &tools, nullptr));
     if (!Is41()) return {};
     for (ToolDefinition& tool : tools) {
       tool.deferred = true;
@@ -265,6 +265,7 @@ class InputReader {
   }
 
   const RecipeOptions& options_;
+  const ToolChecks checks_;
   Request* request_;
   std::optional<Message> open_;
   std::unordered_set<std::string> call_ids_;    // of all calls so far
@@ -275,14 +276,14 @@ class InputReader {
 
 }  // namespace
 
-Status ParseResponsesInput(const Field& input, const RecipeOptions& options, Request* request) {
+Status ParseResponsesInput(const Field& input, const RecipeOptions& options, ToolChecks checks, Request* request) {
   if (input.IsString()) {
     request->conversation.messages.emplace_back(Role::kUser, Content(input.json().AsString()));
     return {};
   }
   if (!input.IsArray()) return input.BadKind("a string or an array of items");
   if (input.size() == 0) return input.Bad("expected at least one item");
-  return InputReader(options, request).Read(input);
+  return InputReader(options, checks, request).Read(input);
 }
 
 }  // namespace deepinfer::recipe

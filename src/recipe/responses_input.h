@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "recipe/fields.h"
+#include "recipe/lowering.h"
 #include "recipe/options.h"
 #include "recipe/request.h"
 
@@ -12,11 +13,11 @@ namespace deepinfer::recipe {
 
 // Appends the messages of `input` (a string or an array of items) to the conversation; deferred tools that a tool
 // search found are appended to its tools.
-Status ParseResponsesInput(const Field& input, const RecipeOptions& options, Request* request);
+Status ParseResponsesInput(const Field& input, const RecipeOptions& options, ToolChecks checks, Request* request);
 
 // Reads a list of tools: appends definitions to `tools`, notes namespaces and custom tools in the request's answer
 // options, and appends to `echo`, where given, how the answer reports each tool.
 Status ParseResponsesTools(const Field& list, const RecipeOptions& options, Request* request,
-                           std::vector<ToolDefinition>* tools, Json::Array* echo);
+                           ToolChecks checks, std::vector<ToolDefinition>* tools, Json::Array* echo);
 
 }  // namespace deepinfer::recipe

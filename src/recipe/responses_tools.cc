@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "recipe/fixed_texts.h"
-#include "recipe/lowering.h"
 #include "recipe/responses_input.h"
 
 namespace deepinfer::recipe {
@@ -18,8 +17,9 @@ Json OrNull(const Field& field) { return field.given() ? field.json() : Json(); 
 
 class ToolReader {
  public:
-  ToolReader(const RecipeOptions& options, Request* request, std::vector<ToolDefinition>* tools, Json::Array* echo)
-      : options_(options), request_(request), tools_(tools), echo_(echo) {}
+  ToolReader(const RecipeOptions& options, Request* request, ToolChecks checks, std::vector<ToolDefinition>* tools,
+             Json::Array* echo)
+      : options_(options), request_(request), checks_(checks), tools_(tools), echo_(echo) {}
 
   Status Read(const Field& tool) {
     DI_RETURN_IF_ERROR(ExpectObject(tool));
@@ -38,6 +38,8 @@ class ToolReader {
   }
 
  private:
+  ToolChecks NoStrict() const { return checks_ == ToolChecks::kAll ? ToolChecks::kNoStrict : checks_; }
+
   void Echo(Json::Object entry) {
     if (echo_ != nullptr) echo_->emplace_back(std::move(entry));
   }
@@ -51,7 +53,7 @@ class ToolReader {
   }
 
   Status ReadFunction(const Field& tool) {
-    DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "parameters", options_, StrictTools::kNormalize));
+    DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "parameters", options_, checks_));
     tools_->push_back(std::move(read));
     if (echo_ != nullptr) echo_->push_back(FunctionEcho(tool));
     return {};
@@ -69,7 +71,7 @@ class ToolReader {
       const Field tool = list.Item(i);
       DI_RETURN_IF_ERROR(ExpectObject(tool));
       DI_RETURN_IF_ERROR(ReadWord<bool>(tool.Member("type"), {{"function", true}}).status());
-      DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "parameters", options_, StrictTools::kNormalize));
+      DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "parameters", options_, checks_));
       if (!local_names.insert(read.name).second) return tool.Member("name").Bad("stands twice in its namespace");
       AddNamespaced(name, description.value_or(""), std::move(read));
       echoes.push_back(FunctionEcho(tool));
@@ -136,7 +138,7 @@ class ToolReader {
     Json function = tool.json();
     function.Members().emplace_back("name", Json("tool_search"));
     DI_ASSIGN_OR_RETURN(ToolDefinition read,
-                        ReadTool(tool.With(function), "parameters", options_, StrictTools::kIgnore));
+                        ReadTool(tool.With(function), "parameters", options_, NoStrict()));
     request_->answer.client_tool_search = true;
     tools_->push_back(std::move(read));
     return {};
@@ -144,6 +146,7 @@ class ToolReader {
 
   const RecipeOptions& options_;
   Request* request_;
+  const ToolChecks checks_;
   std::vector<ToolDefinition>* tools_;
   Json::Array* echo_;
 };
@@ -151,10 +154,10 @@ class ToolReader {
 }  // namespace
 
 Status ParseResponsesTools(const Field& list, const RecipeOptions& options, Request* request,
-                           std::vector<ToolDefinition>* tools, Json::Array* echo) {
+                           ToolChecks checks, std::vector<ToolDefinition>* tools, Json::Array* echo) {
   if (!list.given()) return {};
   DI_RETURN_IF_ERROR(ExpectArray(list));
-  ToolReader reader(options, request, tools, echo);
+  ToolReader reader(options, request, checks, tools, echo);
   for (size_t i = 0; i < list.size(); ++i) DI_RETURN_IF_ERROR(reader.Read(list.Item(i)));
   return {};
 }
