@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Property: the program does what its help says: text alone on stdout, errors on stderr with exit code 1, wrong usage 2.
+
+usage: cli_test.py PROGRAM SOURCE_DIR BUILD_DIR
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, SOURCE, BUILD = (pathlib.Path(p) for p in sys.argv[1:4])
+MODEL = SOURCE / "models/deepseek-v41-tiny"
+STORY = ", there was a little girl named Lily."
+
+
+def run(*args, stdin=b"", program=PROGRAM, **environment):
+    env = {**os.environ, **environment}
+    return subprocess.run([program, *map(str, args)], input=stdin, capture_output=True, env=env, timeout=120)
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    return header, data[8 + length :]
+
+
+class Generate(unittest.TestCase):
+    def test_text_alone_on_stdout(self):
+        done = run("generate", "Once upon a time", "--max-tokens", 12, "--stats")
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(done.stdout.decode().startswith(STORY), done.stdout)
+        self.assertIn(b"tokens/s", done.stderr)
+
+    def test_prompt_from_stdin_and_file(self):
+        expected = run("generate", "Once upon a time", "-n", 8).stdout
+        self.assertEqual(run("generate", "-n", 8, stdin=b"Once upon a time").stdout, expected)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"Once upon a time")
+            file.flush()
+            self.assertEqual(run("generate", "-n", 8, "--prompt-file", file.name).stdout, expected)
+
+    def test_json_logprobs_and_ids(self):
+        done = run("generate", "Once upon a time", "-n", 5, "--json", "--logprobs", 3)
+        answer = json.loads(done.stdout)
+        self.assertEqual(answer["finish_reason"], "length")
+        self.assertEqual(len(answer["ids"]), 5)
+        self.assertEqual(len(answer["logprobs"]), 5)
+        self.assertEqual(answer["logprobs"][0]["id"], answer["logprobs"][0]["top"][0]["id"])  # greedy
+        self.assertEqual(len(answer["logprobs"][0]["top"]), 3)
+        ids = run("generate", "Once upon a time", "-n", 5, "--ids").stdout.decode()
+        self.assertEqual([int(i) for i in ids.split(",")], answer["ids"])
+        same = run("generate", "0,1169,731,261,566", "-n", 5, "--ids").stdout.decode()
+        self.assertEqual(same, ids)
+        self.assertEqual(run("generate", "x", "--logprobs", 2).returncode, 1)
+
+    def test_seed_decides(self):
+        draw = lambda seed: run("generate", "Once", "-n", 12, "--temperature", 1, "--seed", seed).stdout
+        self.assertEqual(draw(7), draw(7))
+        self.assertNotEqual(draw(7), draw(8))
+
+    def test_threads_and_chunks_change_nothing(self):
+        prompt = " ".join(["The boat was on the lake and the wind was strong."] * 20)
+        results = {
+            run("generate", prompt, "-n", 8, "--json", "--logprobs", 2, "--seed", 1, *extra).stdout
+            for extra in ([], ["--threads", 1], ["--threads", 2, "--chunk", 16], ["--threads", 3, "--chunk", 100])
+        }
+        self.assertEqual(len(results), 1)
+
+    def test_stop_string(self):
+        done = run("generate", "Once upon a time", "-n", 30, "--json", "--stop", " named")
+        answer = json.loads(done.stdout)
+        self.assertEqual(answer["text"], ", there was a little girl")
+        self.assertEqual(answer["finish_reason"], "stop")
+
+    def test_interrupt_ends_with_130(self):
+        process = subprocess.Popen([PROGRAM, "generate", "Once", "-n", "100000", "--ignore-eos"], stdout=subprocess.PIPE)
+        process.stdout.read(10)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+
+
+class Errors(unittest.TestCase):
+    def refused(self, done, *parts, code=1):
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, b"")
+        for part in parts:
+            self.assertIn(part, done.stderr.decode())
+
+    def test_usage(self):
+        self.assertEqual(run("generate", "--no-such-flag").returncode, 2)
+        self.assertEqual(run().returncode, 2)
+        self.assertEqual(run("nonsense").returncode, 2)
+        self.assertEqual(run("--help").returncode, 0)
+        self.assertEqual(run("generate", "--help").returncode, 0)
+        self.assertIn(b"deepinfer ", run("--version").stdout)
+
+    def test_bad_prompts(self):
+        self.refused(run("generate", stdin=b"ab\xff"), "prompt: not valid UTF-8 at byte 2")
+        self.refused(run("generate", "long " * 100, "--ctx", 64), "prompt:", "context of 64")
+        self.refused(run("generate", "99999999", "--ids"), "99999999", "8191")
+        self.refused(run("score", "--ids", "5,8192"), "8192", "8191")
+        self.refused(run("score", "--ids", "5,x"), "expected numbers")
+        self.refused(run("score"), "--ids")
+
+    def test_bad_sampling(self):
+        self.refused(run("generate", "a", "--top-p", 2), "top_p")
+        self.refused(run("generate", "a", "--temperature", "-1"), "temperature")
+        self.refused(run("generate", "a", "--temperature", "nan"), "temperature")
+
+    def test_bad_places(self):
+        self.refused(run("generate", "a", "--model", "/nowhere"), "/nowhere")
+        self.refused(run("generate", "a", "--model", "org/name", "--offline"), "org/name")
+        self.refused(run("generate", "a", DEEPINFER_ACCELERATOR="abacus"), "abacus")
+        self.refused(run("score", "--ids", "5,6", "--logits", "/nowhere/out"), "/nowhere/out")
+        self.refused(run("score", "--ids-file", "/nowhere/ids"), "/nowhere/ids")
+
+    def test_a_file_that_shrinks_while_it_is_used(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "model"
+            shutil.copytree(MODEL, model)
+            process = subprocess.Popen(
+                [PROGRAM, "generate", "Once", "-n", "100000", "--ignore-eos", "--model", model],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdout.read(10)
+            os.truncate(model / "model.safetensors", 1_000_000)
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, errors)
+            self.assertIn(b"model.safetensors", errors)
+
+
+class Score(unittest.TestCase):
+    def test_logits_and_logprobs_agree(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.safetensors"
+            done = run("score", "--ids", "0,1169,731,261,566", "--logits", out)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            header, data = read_safetensors(out)
+            self.assertEqual(header["logits"]["shape"], [5, 8192])
+            self.assertEqual(header["logits"]["dtype"], "F32")
+            whole = data
+            for extra in (["--from", 2], ["--chunk", 1], ["--threads", 1]):
+                run("score", "--ids", "0,1169,731,261,566", "--logits", out, *extra)
+                self.assertEqual(read_safetensors(out)[1], whole, extra)
+        scores = json.loads(run("score", "--ids", "0,1169,731,261,566", "--top", 2).stdout)
+        self.assertEqual(scores["logprobs"][0], None)
+        self.assertEqual(len(scores["logprobs"]), 5)
+        self.assertEqual(len(scores["next_top_ids"]), 2)
+
+    def test_ids_file(self):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            file.write(b"[0, 1169,\n 731]")
+            file.flush()
+            self.assertEqual(run("score", "--ids-file", file.name).stdout, run("score", "--ids", "0,1169,731").stdout)
+
+
+class Others(unittest.TestCase):
+    def test_tokenize_and_back(self):
+        text = "Hello, naïve café 😀 123"
+        ids = run("tokenize", text).stdout
+        self.assertEqual(run("tokenize", stdin=text.encode()).stdout, ids)
+        self.assertEqual(run("detokenize", stdin=ids).stdout.decode(), text + "\n")
+        self.assertEqual(run("detokenize", "999999").returncode, 1)
+        plain = json.loads(run("tokenize", "<｜User｜>").stdout)
+        special = json.loads(run("tokenize", "--special", "<｜User｜>").stdout)
+        self.assertGreater(len(plain), 1)
+        self.assertEqual(len(special), 1)
+
+    def test_info(self):
+        info = json.loads(run("info", "--json").stdout)
+        self.assertEqual(info["geometry"]["layers"], 10)
+        self.assertEqual(info["global_cache_bytes_per_token"], 212)
+        self.assertEqual(len(info["model_identity"]), 64)
+        self.assertTrue(info["numeric_identity"].startswith("cpu "))
+        self.assertIn(b"numeric_identity", run("info").stdout)
+
+    def test_installed_program_finds_the_model(self):
+        with tempfile.TemporaryDirectory() as prefix:
+            subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True, capture_output=True)
+            program = pathlib.Path(prefix) / "bin/deepinfer"
+            done = run("generate", "Once upon a time", "-n", 10, program=program)
+            self.assertTrue(done.stdout.decode().startswith(STORY), done.stderr)
+            info = json.loads(run("info", "--json", program=program).stdout)
+            self.assertTrue(info["directory"].startswith(prefix), info["directory"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Property: the bundled model gives the stored log-probabilities and greedy tokens of every prompt, on both backends.
+// Near-ties are excused as tests/golden/default/README.md says: greedy tokens count up to the first step whose best two
+// logits are closer than 0.2 (1.5 with rounded activations).
+#include <fstream>
+#include <sstream>
+
+#include "core/json.h"
+#include "sampling/sampler.h"
+#include "tests/model/golden.h"
+
+namespace deepinfer::golden {
+namespace {
+
+using engine::Session;
+
+std::vector<double> Numbers(const Json& json) {
+  std::vector<double> values;
+  for (const Json& item : json.Items()) values.push_back(*item.ToDouble());
+  return values;
+}
+
+struct Case {
+  std::string backend;
+  backend::Activations activations;
+};
+
+class DefaultGolden : public testing::TestWithParam<Case> {};
+
+TEST_P(DefaultGolden, LogprobsAndGreedyTokens) {
+  const std::string root = DI_SOURCE_DIR;
+  std::ifstream file(root + "/tests/golden/default/default.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  const Json golden = Must(ParseJson(text.str()));
+  const auto loaded = Must(engine::LoadedModel::Load(root + "/models/deepseek-v41-tiny", {.name = GetParam().backend}));
+  const auto session = Must(Session::Create(*loaded, {.activations = GetParam().activations}));
+  const bool exact = GetParam().activations == backend::Activations::kFp32;
+  int compared = 0;
+  for (const Json& prompt : golden.Find("prompts")->Items()) {
+    std::vector<TokenId> ids;
+    for (const double id : Numbers(*prompt.Find("ids"))) ids.push_back(static_cast<TokenId>(id));
+    EXPECT_EQ(Must(loaded->tokenizer().Encode(prompt.Find("text")->AsString())), ids);
+    session->Clear();
+    std::vector<float> logits = Must(session->Append({.ids = ids}));
+    const auto top_ids = Numbers(*prompt.Find("top_ids")), top_logprobs = Numbers(*prompt.Find("top_logprobs"));
+    double mean = 0;
+    for (size_t i = 0; i < top_ids.size(); ++i) {
+      const double logprob = sampling::ComputeLogprobs(logits, static_cast<int32_t>(top_ids[i]), 0).chosen;
+      mean += std::fabs(logprob - top_logprobs[i]) / static_cast<double>(top_ids.size());
+      if (!exact) continue;
+      EXPECT_NEAR(logprob, top_logprobs[i], ids.size() > 128 ? 0.1 : 0.02) << prompt.Find("name")->AsString();
+    }
+    EXPECT_LT(mean, exact ? 0.05 : 0.5);
+    const auto greedy = Numbers(*prompt.Find("greedy_ids")), margins = Numbers(*prompt.Find("greedy_margins"));
+    for (size_t i = 0; i < greedy.size() && margins[i] >= (exact ? 0.2 : 1.5); ++i, ++compared) {
+      const TokenId next = sampling::ArgMax(logits);
+      ASSERT_EQ(next, greedy[i]) << prompt.Find("name")->AsString() << " step " << i;
+      logits = Must(session->Append({.ids = std::span(&next, 1)}));
+    }
+  }
+  EXPECT_GT(compared, exact ? 60 : 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, DefaultGolden,
+                         testing::Values(Case{"reference", backend::Activations::kFp32},
+                                         Case{"cpu", backend::Activations::kFp32},
+                                         Case{"cpu", backend::Activations::kBf16},
+                                         Case{"cpu", backend::Activations::kFp8}),
+                         [](const auto& instance) {
+                           return instance.param.backend + "_" + std::string(engine::ActivationsName(instance.param.activations));
+                         });
+
+}  // namespace
+}  // namespace deepinfer::golden
