@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vec, sixteen floats, over AVX-512 (F, BW, VL, DQ). The three simd_*.h define the same names with the same results, so
+// that the kernels (*-inl.h) are written once; each is included by one source file alone, which is compiled for that
+// instruction set. Everything has internal linkage: no code compiled for AVX may be merged into the portable program.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace deepinfer::backend::cpu {
+namespace {
+
+#define DI_SIMD inline __attribute__((always_inline))
+
+constexpr int kRowTile = 6;     // rows x outputs of a product that are kept in registers
+constexpr int kOutTile = 4;
+constexpr int kDirectRows = 4;  // up to so many rows are multiplied straight from the packed weights
+
+struct Vec {
+  __m512 v;
+};
+
+DI_SIMD Vec Set(float x) { return {_mm512_set1_ps(x)}; }
+DI_SIMD Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+DI_SIMD void Store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+DI_SIMD __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : (1u << n) - 1); }
+// The first n (0..16) values, zeros behind them; nothing else is touched.
+DI_SIMD Vec LoadPart(const float* p, int64_t n) { return {_mm512_maskz_loadu_ps(FirstLanes(n), p)}; }
+DI_SIMD void StorePart(float* p, Vec a, int64_t n) { _mm512_mask_storeu_ps(p, FirstLanes(n), a.v); }
+// a in the first n lanes, b behind them.
+DI_SIMD Vec BlendFirst(Vec a, Vec b, int64_t n) { return {_mm512_mask_mov_ps(b.v, FirstLanes(n), a.v)}; }
+
+DI_SIMD Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+DI_SIMD Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+DI_SIMD Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+DI_SIMD Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+DI_SIMD Vec MulAdd(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }     // a b + c
+DI_SIMD Vec NegMulAdd(Vec a, Vec b, Vec c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a b
+DI_SIMD Vec Max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }  // b where either is a NaN
+DI_SIMD Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+DI_SIMD Vec Sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
+DI_SIMD Vec Abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
+DI_SIMD Vec Round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+// a 2^n for integral n in [-252, 254], rounded once.
+DI_SIMD Vec ScaleByPowerOfTwo(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+
+// Lanes are joined (l, l + 8), (l, l + 4), (l, l + 2), (l, l + 1): the tree of every sum over a row.
+DI_SIMD __m128 JoinToFour(Vec a) {
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+DI_SIMD float ReduceAdd(Vec a) {
+  const __m128 four = JoinToFour(a);
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+DI_SIMD float ReduceMax(Vec a) { return _mm512_reduce_max_ps(a.v); }
+// out[i] = ReduceAdd(a[i]) for the first n of kOutTile.
+DI_SIMD void ReduceTile(const Vec* a, float* out, int64_t n) {
+  __m128 q0 = JoinToFour(a[0]), q1 = JoinToFour(a[1]), q2 = JoinToFour(a[2]), q3 = JoinToFour(a[3]);
+  _MM_TRANSPOSE4_PS(q0, q1, q2, q3);
+  _mm_mask_storeu_ps(out, FirstLanes(n) & 0xF, _mm_add_ps(_mm_add_ps(q0, q2), _mm_add_ps(q1, q3)));
+}
+
+// (x0, x1) -> (x0 c - x1 s, x1 c + x0 s) for eight pairs; t = c, s per pair.
+DI_SIMD Vec RotatePairs(Vec x, Vec t) {
+  const __m512 c = _mm512_moveldup_ps(t.v), s = _mm512_movehdup_ps(t.v);
+  return {_mm512_fmaddsub_ps(x.v, c, _mm512_mul_ps(_mm512_permute_ps(x.v, 0xB1), s))};
+}
+// The other way: (x0 c + x1 s, x1 c - x0 s).
+DI_SIMD Vec RotatePairsBack(Vec x, Vec t) {
+  const __m512 c = _mm512_moveldup_ps(t.v), s = _mm512_movehdup_ps(t.v);
+  return {_mm512_fmsubadd_ps(x.v, c, _mm512_mul_ps(_mm512_permute_ps(x.v, 0xB1), s))};
+}
+
+DI_SIMD Vec LoadBf16(const uint8_t* p) {
+  const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16))};
+}
+
+// Sixteen e4m3 codes times 2^-8: the bits, moved to where a half-precision number has them. Subnormals come out right,
+// the conversion knows those of half precision; the code of NaN, which would read 480, is made a NaN.
+DI_SIMD Vec LoadE4m3(const uint8_t* p) {
+  const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  __m256i half = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+  const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_slli_epi16(half, 1), _mm256_set1_epi16(0x7F00));
+  half = _mm256_mask_mov_epi16(half, nan, _mm256_set1_epi16(0x7E00));
+  return {_mm512_cvtph_ps(half)};
+}
+
+// The values of the sixteen e2m1 codes times `scale`.
+struct Fp4Table {
+  __m512 v;
+};
+DI_SIMD Fp4Table ScaledFp4Table(float scale) {
+  const __m512 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f,
+                                       -2.0f, -3.0f, -4.0f, -6.0f);
+  return {_mm512_mul_ps(values, _mm512_set1_ps(scale))};
+}
+// Sixteen bytes of e2m1 pairs: the low nibbles (even columns) and the high ones (odd columns).
+DI_SIMD void LoadFp4Split(const uint8_t* p, Fp4Table table, Vec* even, Vec* odd) {
+  const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  even->v = _mm512_permutexvar_ps(codes, table.v);  // looks at the low four bits only
+  odd->v = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), table.v);
+}
+// Eight bytes of e2m1 pairs, in order.
+DI_SIMD Vec LoadFp4(const uint8_t* p, Fp4Table table) {
+  const __m512i codes = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return {_mm512_permutexvar_ps(_mm512_or_si512(codes, _mm512_slli_epi64(codes, 28)), table.v)};
+}
+// 32 values in order -> the even ones, the odd ones.
+DI_SIMD void Deinterleave(Vec a, Vec b, Vec* even, Vec* odd) {
+  const __m512i index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even->v = _mm512_permutex2var_ps(a.v, index, b.v);
+  odd->v = _mm512_permutex2var_ps(a.v, _mm512_add_epi32(index, _mm512_set1_epi32(1)), b.v);
+}
+
+// Rounds to bf16, ties to even; NaNs stay NaNs.
+DI_SIMD Vec RoundToBf16(Vec a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __m512i rounded = _mm512_and_si512(sum, _mm512_set1_epi32(static_cast<int>(0xFFFF0000)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  return {_mm512_mask_mov_ps(_mm512_castsi512_ps(rounded), nan, _mm512_set1_ps(__builtin_nanf("")))};
+}
+
+}  // namespace
+}  // namespace deepinfer::backend::cpu
