@@ -33,7 +33,11 @@ Status ScanOne(const TokenTrie& trie, std::string_view text, Plain plain, Token 
 
 TokenTrie::TokenTrie(std::vector<const AddedToken*> tokens) {
   std::ranges::sort(tokens, {}, &AddedToken::content);
-  for (const AddedToken* token : tokens) first_bytes_[static_cast<uint8_t>(token->content[0])] = 1;
+  for (const AddedToken* token : tokens) {
+    const auto byte = [&](size_t i) { return static_cast<uint8_t>(token->content[i]); };
+    first_bytes_[byte(0)] = 1;
+    for (size_t i = 1; i < token->content.size(); ++i) inside_.set(byte(i - 1) << 8 | byte(i));
+  }
   nodes_.emplace_back();
   Build(0, tokens, 0);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -25,6 +26,8 @@ class TokenTrie {
 
   // `tokens` have distinct contents, none empty.
   explicit TokenTrie(std::vector<const AddedToken*> tokens);
+  // Whether some token has `before` and `after` next to each other.
+  bool HasInside(uint8_t before, uint8_t after) const { return inside_[before << 8 | after]; }
   // The first match in `text` that begins at or after `from`.
   Match Find(std::string_view text, size_t from) const;
 
@@ -43,6 +46,7 @@ class TokenTrie {
 
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
+  std::bitset<(1 << 16)> inside_;  // pairs of neighbouring bytes
   std::array<uint8_t, 256> first_bytes_{};  // 1: a token begins so
 };
 
@@ -53,6 +57,11 @@ class AddedTokenMatcher {
   // Calls `plain(piece)` and `token(id)` for the parts of `text` in order; an error of `plain` ends it.
   Status Scan(std::string_view text, const std::function<Status(std::string_view)>& plain,
               const std::function<void(TokenId)>& token) const;
+
+  // Whether no match can reach across a cut between these bytes.
+  bool SafeCut(uint8_t before, uint8_t after) const {
+    return !raw_.HasInside(before, after) && !normalized_.HasInside(before, after);
+  }
 
  private:
   TokenTrie raw_;

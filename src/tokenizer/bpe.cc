@@ -17,6 +17,10 @@ constexpr int32_t kNoKey = INT32_MAX;
 
 constexpr uint32_t kNone = UINT32_MAX;
 
+// Bits of operands_.
+constexpr uint8_t kLeft = 1;
+constexpr uint8_t kRight = 2;
+
 constexpr int kIdBits = 20;
 constexpr int kRankBits = 64 - 2 * kIdBits;
 constexpr uint64_t kEmpty = UINT64_MAX;
@@ -50,6 +54,7 @@ BpeModel::BpeModel(const TokenizerSpec& spec) : byte_ids_(spec.byte_ids), byte_p
   const size_t slots = std::bit_ceil(2 * spec.merges.size() + 2);
   shift_ = 64 - static_cast<unsigned>(std::countr_zero(slots));
   rules_.resize(slots, kEmpty);
+  operands_.resize(spec.spellings.size());
   for (const MergeRule& rule : spec.merges) {
     AddRule(rule.left, rule.right, static_cast<uint32_t>(merged_.size()));
     merged_.push_back(rule.merged);
@@ -70,15 +75,22 @@ void BpeModel::AddRule(TokenId left, TokenId right, uint32_t rank) {
   }
   // A pair that is there twice has its last rank.
   rules_[slot] = pair | rank;
+  operands_[left] |= kLeft;
+  operands_[right] |= kRight;
 }
 
 inline uint32_t BpeModel::Rank(TokenId left, TokenId right) const {
+  if ((operands_[left] & kLeft) == 0 || (operands_[right] & kRight) == 0) return kNoRank;
   const uint64_t pair = Pair(left, right);
   size_t slot = Slot(pair, shift_);
   while (true) {
     const uint64_t rule = rules_[slot];
     if (rule == kEmpty) return kNoRank;
-    if (rule >> kRankBits == pair >> kRankBits) return static_cast<uint32_t>(rule & ((1u << kRankBits) - 1));
+    if (rule >> kRankBits == pair >> kRankBits) {
+      const auto rank = static_cast<uint32_t>(rule & ((1u << kRankBits) - 1));
+      __builtin_prefetch(&merged_[rank]);  // a rule that applies is likely to be used
+      return rank;
+    }
     slot = (slot + 1) & (rules_.size() - 1);
   }
 }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tokenizer/huge_pages.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace deepinfer {
@@ -49,8 +50,10 @@ class BpeModel {
   std::vector<uint32_t> byte_pair_ranks_;
   // Rules as left id | right id | rank (20, 20 and 24 bits), kEmpty where there is none: open addressing, at most
   // half full. So small because a look-up's cost is its cache miss.
-  std::vector<uint64_t> rules_;
+  HugePageVector<uint64_t> rules_;
   unsigned shift_ = 0;
+  // By id: whether any rule has it on its left or right. Most tokens are in none, and this table stays in the cache.
+  std::vector<uint8_t> operands_;
   std::vector<TokenId> merged_;  // by rank
   // Only with ignore_merges: pieces that are entries.
   std::unordered_map<std::string, TokenId> whole_pieces_;

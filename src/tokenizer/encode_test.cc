@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "core/utf8.h"
-#include "tokenizer/parallel_encode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {

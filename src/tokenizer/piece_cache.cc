@@ -2,29 +2,9 @@
 #include "tokenizer/piece_cache.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
-
-#include "core/check.h"
 
 namespace deepinfer {
-namespace {
-
-// Zeroed and aligned to cache lines, or nullptr.
-void* Zeroed(size_t bytes) {
-  void* memory = std::aligned_alloc(64, bytes);
-  if (memory != nullptr) std::memset(memory, 0, bytes);
-  return memory;
-}
-
-}  // namespace
-
-PieceCache::PieceCache()
-    : short_(static_cast<ShortEntry*>(Zeroed(kShortSets * 2 * sizeof(ShortEntry)))),
-      long_(kLongSlots),
-      arena_(static_cast<char*>(std::malloc(kLongBytes))) {
-  DI_CHECK(short_ != nullptr && arena_ != nullptr);
-}
+PieceCache::PieceCache() : short_(kShortSets * 2), long_(kLongSlots), arena_(kLongBytes) {}
 
 void PieceCache::InsertShort(const ShortPiece& piece, uint64_t hash, std::span<const TokenId> ids) {
   ShortEntry* set = &short_[ShortSet(hash)];
@@ -53,14 +33,14 @@ size_t PieceCache::LongSlot(std::string_view piece, uint64_t hash) const {
     const LongEntry& entry = long_[slot];
     if (entry.text_bytes == 0) return slot;
     if (entry.hash != hash || entry.text_bytes != piece.size()) continue;
-    const char* text = arena_.get() + entry.offset + entry.num_ids * sizeof(TokenId);
+    const char* text = arena_.data() + entry.offset + entry.num_ids * sizeof(TokenId);
     if (std::memcmp(text, piece.data(), piece.size()) == 0) return slot;
   }
 }
 
 std::span<const TokenId> PieceCache::FindLong(std::string_view piece, uint64_t hash) const {
   const LongEntry& entry = long_[LongSlot(piece, hash)];
-  return {reinterpret_cast<const TokenId*>(arena_.get() + entry.offset), entry.num_ids};
+  return {reinterpret_cast<const TokenId*>(arena_.data() + entry.offset), entry.num_ids};
 }
 
 void PieceCache::InsertLong(std::string_view piece, uint64_t hash, std::span<const TokenId> ids) {
@@ -72,7 +52,7 @@ void PieceCache::InsertLong(std::string_view piece, uint64_t hash, std::span<con
     arena_used_ = 0;
     num_long_ = 0;
   }
-  char* place = arena_.get() + arena_used_;
+  char* place = arena_.data() + arena_used_;
   std::memcpy(place, ids.data(), id_bytes);
   std::memcpy(place + id_bytes, piece.data(), piece.size());
   LongEntry& entry = long_[LongSlot(piece, hash)];

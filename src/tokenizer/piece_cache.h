@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers the ids of pieces that were encoded before: text repeats its words. Bounded (kBytesMax), and a hit is
+// Remembers the ids of pieces that were encoded before: text repeats its words. Bounded to 12 MB, and a hit is
 // always compared by text, so a collision of hashes costs time and never gives wrong ids. Not shared between threads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
+#include "tokenizer/huge_pages.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -61,8 +59,8 @@ class PieceCache {
   static constexpr size_t kShortIds = 3;
   struct ShortEntry {
     ShortPiece piece;  // high == 0: empty
-    TokenId ids[kShortIds];
-    uint32_t num_ids;
+    TokenId ids[kShortIds] = {};
+    uint32_t num_ids = 0;
   };
   static_assert(sizeof(ShortEntry) == 32);
 
@@ -78,6 +76,7 @@ class PieceCache {
   // REQUIRES: ids.size() <= kShortIds.
   void InsertShort(const ShortPiece& piece, uint64_t hash, std::span<const TokenId> ids);
 
+  void PrefetchLong(uint64_t hash) const { __builtin_prefetch(&long_[hash & (kLongSlots - 1)]); }
   static uint64_t HashLong(std::string_view piece);
   // Empty where it is not known.
   std::span<const TokenId> FindLong(std::string_view piece, uint64_t hash) const;
@@ -85,8 +84,8 @@ class PieceCache {
 
  private:
   static constexpr size_t kShortSets = size_t{1} << 15;  // of two entries: one cache line
-  static constexpr size_t kLongSlots = size_t{1} << 16;
-  static constexpr size_t kLongBytes = size_t{3} << 20;
+  static constexpr size_t kLongSlots = size_t{1} << 17;
+  static constexpr size_t kLongBytes = size_t{6} << 20;
   static constexpr size_t kLongPieceMax = 512;  // a page of one class would push out everything else
 
   struct LongEntry {
@@ -100,13 +99,10 @@ class PieceCache {
   // Where the piece is, or the empty slot for it.
   size_t LongSlot(std::string_view piece, uint64_t hash) const;
 
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<ShortEntry[], Free> short_;
-  std::vector<LongEntry> long_;  // open addressing
+  HugePageVector<ShortEntry> short_;
+  HugePageVector<LongEntry> long_;  // open addressing
   // Ids and texts of the long entries. When it is full, or half the slots are, all of them are forgotten.
-  std::unique_ptr<char[], Free> arena_;
+  HugePageVector<char> arena_;
   size_t arena_used_ = 0;
   size_t num_long_ = 0;
 };

@@ -10,8 +10,8 @@ namespace {
 // Pieces are looked up in groups, so that the cache lines of a group are fetched together.
 constexpr size_t kGroup = 64;
 
-// Workspaces (of about 5 MB) that are kept for later calls; with more calls at once some start with empty caches.
-constexpr size_t kIdleMax = 64;
+// Workspaces (of at most 12 MB) that are kept for later calls; with more calls at once some start with empty caches.
+constexpr size_t kIdleMax = 16;
 
 }  // namespace
 
@@ -67,6 +67,9 @@ void PieceEncoder::AppendPieces(std::string_view text, size_t start, Workspace* 
         lookup.hash = lookup.piece.Hash();
         tokens_.Prefetch(lookup.hash);
         cache.Prefetch(lookup.hash);
+      } else {
+        lookup.hash = PieceCache::HashLong(text.substr(start, lookup.size));
+        cache.PrefetchLong(lookup.hash);
       }
       start = end;
     }
@@ -90,16 +93,18 @@ void PieceEncoder::AppendPieces(std::string_view text, size_t start, Workspace* 
       }
       ids->insert(ids->end(), buffer.data(), out);
       out = buffer.data();
-      AppendSlowly(text.substr(lookup.begin, lookup.size), workspace, ids);
+      const std::string_view piece = text.substr(lookup.begin, lookup.size);
+      const uint64_t hash = lookup.size > ShortPiece::kSizeMax ? lookup.hash : PieceCache::HashLong(piece);
+      AppendSlowly(piece, hash, workspace, ids);
     }
     ids->insert(ids->end(), buffer.data(), out);
   }
 }
 
-// A piece that is neither one token nor in the cache of short pieces.
-void PieceEncoder::AppendSlowly(std::string_view piece, Workspace* workspace, std::vector<TokenId>* ids) const {
+// A piece that is neither one token nor in the cache of short pieces. `hash`: its HashLong().
+void PieceEncoder::AppendSlowly(std::string_view piece, uint64_t hash, Workspace* workspace,
+                                std::vector<TokenId>* ids) const {
   PieceCache& cache = workspace->cache;
-  const uint64_t hash = PieceCache::HashLong(piece);
   const std::span<const TokenId> known = cache.FindLong(piece, hash);
   if (!known.empty()) {
     ids->insert(ids->end(), known.begin(), known.end());

@@ -30,7 +30,7 @@ class PieceEncoder {
  private:
   struct Workspace;
   void AppendPieces(std::string_view text, size_t start, Workspace* workspace, std::vector<TokenId>* ids) const;
-  void AppendSlowly(std::string_view piece, Workspace* workspace, std::vector<TokenId>* ids) const;
+  void AppendSlowly(std::string_view piece, uint64_t hash, Workspace* workspace, std::vector<TokenId>* ids) const;
   std::unique_ptr<Workspace> Borrow() const;
   void GiveBack(std::unique_ptr<Workspace> workspace) const;
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "tokenizer/bpe.h"
+#include "tokenizer/huge_pages.h"
 #include "tokenizer/piece_cache.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -47,7 +47,7 @@ class TokenTable {
   }
 
   uint64_t mask_ = 0;
-  std::vector<Bucket> buckets_;
+  HugePageVector<Bucket> buckets_;
 };
 
 }  // namespace deepinfer

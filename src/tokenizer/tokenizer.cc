@@ -93,6 +93,26 @@ struct Tokenizer::Impl {
 
   bool Has(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < spec.bytes.size(); }
 
+  Status Append(std::string_view text, bool added_tokens, std::vector<TokenId>* out) const {
+    std::string repaired;
+    if (!IsUtf8(text)) {
+      AppendLossy(text, false, &repaired);
+      text = repaired;
+    }
+    const auto plain = [&](std::string_view piece) { return encoder.Append(piece, out); };
+    return added_tokens ? added.Scan(text, plain, [&](TokenId id) { out->push_back(id); }) : plain(text);
+  }
+
+  // Whether the ids of `text` are those of its parts before and from `offset` on.
+  bool SafeCut(std::string_view text, size_t offset, bool added_tokens) const {
+    size_t before = offset - 1;
+    while (before > 0 && offset - before < 4 && (static_cast<uint8_t>(text[before]) & 0xC0) == 0x80) --before;
+    const Utf8Char c = DecodeUtf8(text.substr(before));
+    if (!c.valid || before + c.size != offset || !DecodeUtf8(text.substr(offset)).valid) return false;
+    if (added_tokens && !added.SafeCut(text[offset - 1], text[offset])) return false;
+    return encoder.pre_tokenizer().SafeCut(text, offset);
+  }
+
   TokenizerSpec spec;
   PieceEncoder encoder;
   AddedTokenMatcher added;
@@ -122,18 +142,13 @@ Status Tokenizer::AppendEncoded(std::string_view text, const EncodeOptions& opti
   if (text.size() > kEncodeBytesMax) {
     return Error(Code::kResourceExhausted, "text of {} bytes is over the limit of {}", text.size(), kEncodeBytesMax);
   }
-  std::string repaired;
-  if (!IsUtf8(text)) {
-    AppendLossy(text, false, &repaired);
-    text = repaired;
-  }
   const size_t old_size = ids->size();
-  const auto plain = [&](std::string_view piece) {
-    return AppendInParallel(impl_->encoder, piece, options.threads, ids);
+  const auto encode = [&](std::string_view part, std::vector<TokenId>* out) {
+    return impl_->Append(part, options.added_tokens, out);
   };
-  const Status status = options.added_tokens
-                            ? impl_->added.Scan(text, plain, [&](TokenId id) { ids->push_back(id); })
-                            : plain(text);
+  const auto safe = [&](size_t offset) { return impl_->SafeCut(text, offset, options.added_tokens); };
+  const bool parallel = options.threads > 1 && text.size() >= kParallelBytesMin;
+  const Status status = parallel ? EncodeInParallel(text, options.threads, safe, encode, ids) : encode(text, ids);
   if (!status.ok()) ids->resize(old_size);
   return status;
 }
