@@ -93,6 +93,7 @@ class ChatParser {
       content.text = field.json().AsString();
       return content;
     }
+    if (role == Role::kLatestReminder) return field.BadKind("a string");
     if (!field.IsArray()) return field.BadKind("a string or an array of parts");
     PartJoiner joiner(&content);
     for (size_t i = 0; i < field.size(); ++i) {

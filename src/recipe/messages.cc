@@ -105,7 +105,7 @@ class MessagesParser {
         if (!(IsDefault() && type == "custom")) return tool.Member("type").Bad("server tools are not supported");
       }
       DI_ASSIGN_OR_RETURN(const auto deferred, ReadOptionalBool(tool.Member("defer_loading")));
-      if (!tool.Member("input_schema").given()) return tool.Member("input_schema").BadKind("a JSON Schema");
+      if (!unused && !tool.Member("input_schema").given()) return tool.Member("input_schema").BadKind("a JSON Schema");
       DI_ASSIGN_OR_RETURN(ToolDefinition read, ReadTool(tool, "input_schema", options_, checks));
       read.deferred = deferred.value_or(false) && Is41();
       any_listed = any_listed || !deferred.value_or(false);

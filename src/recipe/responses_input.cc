@@ -134,7 +134,7 @@ class InputReader {
         text += part;
       }
     }
-    if (content.size() == 0) return {};
+    if (text.empty()) return {};
     DI_RETURN_IF_ERROR(CheckAllAnswered(item));
     if (open_ && !open_->content.text.empty()) CloseTurn();
     Message& turn = OpenTurn();
@@ -201,10 +201,17 @@ class InputReader {
     return AddCall(item, std::move(name), WritePromptJson(arguments, JsonForm::kCompact));
   }
 
+  static Status CheckExecution(const Field& item) {
+    const Field execution = item.Member("execution");
+    if (!execution.given()) return {};
+    return ReadWord<bool>(execution, {{"client", true}, {"server", true}}).status();
+  }
+
   Status ReadSearchCall(const Field& item) {
     const Field arguments = item.Member("arguments");
     DI_RETURN_IF_ERROR(ReadString(item.Member("call_id")).status());
     DI_RETURN_IF_ERROR(ExpectObject(arguments));
+    DI_RETURN_IF_ERROR(CheckExecution(item));
     if (!Is41()) return {};
     return AddCall(item, "tool_search", WritePromptJson(arguments.json(), JsonForm::kCompact));
   }
@@ -230,6 +237,7 @@ class InputReader {
     DI_RETURN_IF_ERROR(ReadString(item.Member("call_id")).status());
     const Field list = item.Member("tools");
     DI_RETURN_IF_ERROR(ExpectArray(list));
+    DI_RETURN_IF_ERROR(CheckExecution(item));
     std::vector<ToolDefinition> tools;
     Json::Array shown;
     for (size_t i = 0; i < list.size(); ++i) DI_RETURN_IF_ERROR(ShowTool(list.Item(i), &shown));
