@@ -51,13 +51,11 @@ class Descriptor {
 };
 
 // Opens a regular file for reading. O_NONBLOCK: opening a FIFO must fail the check below, not wait for a writer.
-Result<int> OpenRegular(const std::string& path, uint64_t* size) {
+Result<int> OpenRegular(const std::string& path, struct stat* info) {
   Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return FileError(errno, "open", path);
-  struct stat info = {};
-  if (fstat(fd.get(), &info) != 0) return FileError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return Error(Code::kInvalidArgument, "{}: not a regular file", path);
-  *size = static_cast<uint64_t>(info.st_size);
+  if (fstat(fd.get(), info) != 0) return FileError(errno, "stat", path);
+  if (!S_ISREG(info->st_mode)) return Error(Code::kInvalidArgument, "{}: not a regular file", path);
   return fd.Release();
 }
 
@@ -88,9 +86,10 @@ Status FileError(int error_number, std::string_view action, std::string_view pat
 }
 
 Result<std::string> ReadFile(const std::string& path, size_t size_bytes_max) {
-  uint64_t size = 0;
-  DI_ASSIGN_OR_RETURN(const int opened, OpenRegular(path, &size));
+  struct stat info = {};
+  DI_ASSIGN_OR_RETURN(const int opened, OpenRegular(path, &info));
   const Descriptor fd(opened);
+  const auto size = static_cast<uint64_t>(info.st_size);
   if (size > size_bytes_max) {
     return Error(Code::kResourceExhausted, "{}: {} bytes, more than the {} allowed here", path, size, size_bytes_max);
   }
@@ -153,6 +152,7 @@ struct MappedFile::Mapping {
   int fd = -1;
   void* address = nullptr;
   size_t size = 0;
+  timespec modified = {};
   core::SigbusGuard::Slot* slot = nullptr;
 
   ~Mapping() {
@@ -170,9 +170,11 @@ MappedFile::~MappedFile() = default;
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   auto mapping = std::make_unique<Mapping>();
   mapping->path = path;
-  uint64_t size = 0;
-  DI_ASSIGN_OR_RETURN(mapping->fd, OpenRegular(path, &size));
+  struct stat info = {};
+  DI_ASSIGN_OR_RETURN(mapping->fd, OpenRegular(path, &info));
+  const auto size = static_cast<size_t>(info.st_size);
   mapping->size = size;
+  mapping->modified = info.st_mtim;
   if (size == 0) return MappedFile(std::move(mapping));
   void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, mapping->fd, 0);
   if (address == MAP_FAILED) return FileError(errno, "map", path);
@@ -203,6 +205,10 @@ Status MappedFile::CheckIntact() const {
   if (static_cast<uint64_t>(info.st_size) != mapping_->size) {
     return Error(Code::kDataLoss, "{}: had {} bytes when it was opened, has {} now", mapping_->path, mapping_->size,
                  info.st_size);
+  }
+  const timespec& modified = mapping_->modified;
+  if (info.st_mtim.tv_sec != modified.tv_sec || info.st_mtim.tv_nsec != modified.tv_nsec) {
+    return Error(Code::kDataLoss, "{}: was modified after it was opened; load it again", mapping_->path);
   }
   return Status();
 }

@@ -65,8 +65,9 @@ class MappedFile {
 
   // True once a page could not be read; it reads as zeros since then. One atomic load.
   bool damaged() const;
-  // kDataLoss where damaged(), or where the file no longer has the size that was mapped. Costs one fstat: a file cut
-  // inside its last page reads as zeros there without any fault.
+  // kDataLoss where damaged(), or where the file no longer has the size or the time of modification that it had when it
+  // was mapped. Costs one fstat: a file that is cut inside its last page, or written in place, changes what is mapped
+  // without any fault. (A file that is replaced by renaming another one stays as it was for those who mapped it.)
   Status CheckIntact() const;
 
   // Tells the kernel how [offset, offset + size) will be read. A hint: failures are ignored.

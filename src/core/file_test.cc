@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -132,6 +133,25 @@ TEST(MappedFile, CutInsideItsLastPageIsNoticedWithoutAFault) {
   const Status status = file->CheckIntact();
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("had 5 bytes when it was opened, has 2 now"));
+}
+
+TEST(MappedFile, WritingInPlaceIsNoticed) {
+  const TemporaryDirectory dir;
+  ASSERT_TRUE(WriteFileAtomically(dir / "f", "hello").ok());
+  std::filesystem::last_write_time(dir / "f", std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  const Result<MappedFile> file = MappedFile::Open(dir / "f");
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->CheckIntact().ok());
+  FILE* stream = fopen((dir / "f").c_str(), "r+");
+  ASSERT_NE(stream, nullptr);
+  fputs("HELLO", stream);
+  fclose(stream);
+  EXPECT_THAT(file->CheckIntact().message(), HasSubstr("was modified after it was opened"));
+  // Replacing it by name changes nothing for the mapping.
+  const Result<MappedFile> second = MappedFile::Open(dir / "f");
+  ASSERT_TRUE(WriteFileAtomically(dir / "f", "other").ok());
+  EXPECT_TRUE(second->CheckIntact().ok());
+  EXPECT_EQ(ByteAt(*second, 0), 'H');
 }
 
 // A mapping of our own that the guard does not know, over a file without pages.
