@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/loaded_model.h"
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "tokenizer/compressed_vocab.h"
 
@@ -8,6 +9,7 @@ namespace deepinfer::engine {
 
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options) {
   if (options.name == "reference") return backend::CreateReference();
+  if (options.name == "cpu") return backend::CreateCpu({.num_threads = options.num_threads, .variant = options.variant});
   return Error(Code::kInvalidArgument, "backend \"{}\": this build has cpu and reference", options.name);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: on the reference backend, every golden checkpoint gives the stored logits, streams, selections, experts and
-// Engram rows within 1e-4 (choices exactly), in one piece, in chunks, and token by token; and the replay modes give
-// theirs. Origin of the vectors: tests/golden/model/README.md.
+// Property: on the reference backend and on every variant of the CPU backend, every golden checkpoint gives the stored
+// logits, streams, selections, experts and Engram rows within 1e-4 (choices exactly), in one piece, in chunks, and token
+// by token. Origin of the vectors: tests/golden/model/README.md.
+#include "backend/cpu/cpu_backend.h"
 #include "tests/model/golden.h"
 
 namespace deepinfer::golden {
@@ -13,11 +14,23 @@ using engine::Session;
 using model::deepseek_v41::Tap;
 
 constexpr double kTolerance = 1e-4;
-const engine::BackendOptions kReference{.name = "reference"};
 
-class Golden : public testing::TestWithParam<std::string> {
+class Golden : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
-  Golden() : loaded_(LoadFolder(GetParam(), kReference)), vectors_(kModelDir + GetParam() + "/golden.safetensors") {}
+  Golden() : vectors_(kModelDir + Folder() + "/golden.safetensors") {}
+  void SetUp() override {
+    const std::string& variant = std::get<0>(GetParam());
+    if (variant == "reference") {
+      loaded_ = LoadFolder(Folder(), {.name = "reference"});
+      return;
+    }
+    const auto variants = backend::CpuVariants();
+    if (std::find(variants.begin(), variants.end(), variant) == variants.end()) {
+      GTEST_SKIP() << "this machine has no " << variant;
+    }
+    loaded_ = LoadFolder(Folder(), {.name = "cpu", .num_threads = 2, .variant = variant});
+  }
+  static std::string Folder() { return std::get<1>(GetParam()); }
 
   std::unique_ptr<Session> NewSession(int64_t chunk, backend::Activations activations = backend::Activations::kFp32) {
     return Must(Session::Create(*loaded_, {.chunk = chunk, .activations = activations}));
@@ -136,8 +149,12 @@ TEST_P(Golden, Fp8Activations) {
   EXPECT_LE(MaxDifference(std::span(logits).first(expected.size()), expected), kTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, Golden, testing::Values("base", "window", "sources", "engram", "yarn", "image"),
-                         [](const auto& instance) { return instance.param; });
+INSTANTIATE_TEST_SUITE_P(All, Golden,
+                         testing::Combine(testing::Values("reference", "avx512", "avx2", "portable"),
+                                          testing::Values("base", "window", "sources", "engram", "yarn", "image")),
+                         [](const auto& instance) {
+                           return std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
+                         });
 
 }  // namespace
 }  // namespace deepinfer::golden
