@@ -10,15 +10,10 @@
 #include <vector>
 
 #include "core/json.h"
+#include "deepinfer/recipe.h"  // Protocol, Profile
 #include "recipe/conversation.h"
 
 namespace deepinfer::recipe {
-
-enum class Protocol { kChat, kResponses, kMessages, kCompletions };
-
-// kCompatible does what deepseek-recipe 0.2.0 does, weak points included; kDefault does what docs/recipe.md lists
-// beyond that.
-enum class Profile { kCompatible, kDefault };
 
 // Where the model's output begins.
 enum class ThinkingStage {
