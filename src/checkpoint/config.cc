@@ -2,7 +2,6 @@
 #include "checkpoint/config.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/engram_hash.h"
@@ -28,6 +27,14 @@ struct Scopes {
   ConfigReader& root;
   ConfigReader& text;
   bool nested;
+  std::vector<std::string>& unknown_keys;  // of objects that have been read
+
+  // Ends the reading of an object inside of `parent`.
+  void Close(const ConfigReader& object, ConfigReader* parent) const {
+    parent->Fail(object.status());
+    const std::vector<std::string> more = object.UnknownKeys();
+    unknown_keys.insert(unknown_keys.end(), more.begin(), more.end());
+  }
 };
 
 void CheckMultiple(ConfigReader& reader, Key key, int64_t value, int64_t factor, std::string_view why) {
@@ -127,7 +134,7 @@ void ReadPositions(const Scopes& scopes, ModelConfig* config) {
     ConfigReader reader(*scaling, text.Name({"rope_scaling"}) + ".");
     reader.ExpectString({"rope_type", "type"}, "yarn");
     config->yarn = ReadYarnValues(reader);
-    text.Fail(reader.status());
+    scopes.Close(reader, &text);
   } else if (scaling != nullptr && !scaling->IsNull()) {
     text.Fail(Error(Code::kInvalidArgument, "{}: expected an object, found {}", text.Name({"rope_scaling"}),
                     scaling->KindName()));
@@ -359,7 +366,8 @@ void ReadVision(const Scopes& scopes, ModelConfig* config) {
   }
   ConfigReader reader(*value, "vision_config.");
   config->vision = ReadVisionValues(reader, false);
-  scopes.root.Fail(reader.status());
+  reader.Ignore({"model_type"});
+  scopes.Close(reader, &scopes.root);
 }
 
 void ReadQuantization(const Scopes& scopes, ModelConfig* config) {
@@ -388,7 +396,9 @@ void ReadQuantization(const Scopes& scopes, ModelConfig* config) {
     reader.Fail(Error(Code::kUnimplemented, "quantization_config.weight_block_size: only [32, 32] is supported, found "
                       "[{}]", fmt::join(tile, ", ")));
   }
-  scopes.root.Fail(reader.status());
+  // How activations are quantised is this program's setting; what is quantised is seen from the tensors' types.
+  for (const Key key : {Key{"activation_scheme"}, Key{"fmt"}, Key{"modules_to_not_convert"}}) reader.Ignore(key);
+  scopes.Close(reader, &scopes.root);
 }
 
 void ReadTokens(const Scopes& scopes, ModelConfig* config) {
@@ -445,9 +455,9 @@ Result<ParsedConfig> ParseModelConfig(std::string_view json_text) {
   ConfigReader root(json, "");
   std::optional<ConfigReader> nested_text;
   if (text_json != nullptr) nested_text.emplace(*text_json, "text_config.");
-  const Scopes scopes = {root, nested_text ? *nested_text : root, nested_text.has_value()};
-
   ParsedConfig parsed;
+  const Scopes scopes = {root, nested_text ? *nested_text : root, nested_text.has_value(), parsed.unknown_keys};
+
   using Part = void (*)(const Scopes&, ModelConfig*);
   constexpr Part kParts[] = {ReadStack,   ReadAttention, ReadPositions, ReadDraft,        ReadCompressed,
                              ReadExperts, ReadEngram,    ReadVision,    ReadQuantization, ReadTokens};
@@ -464,11 +474,8 @@ Result<ParsedConfig> ParseModelConfig(std::string_view json_text) {
     root.Ignore(key);
     scopes.text.Ignore(key);
   }
-  parsed.unknown_keys = root.UnknownKeys();
-  if (scopes.nested) {
-    const std::vector<std::string> more = scopes.text.UnknownKeys();
-    parsed.unknown_keys.insert(parsed.unknown_keys.end(), more.begin(), more.end());
-  }
+  if (scopes.nested) scopes.Close(scopes.text, &root);
+  scopes.Close(root, &root);
   return parsed;
 }
 

@@ -2,6 +2,7 @@
 #include "checkpoint_files.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "core/file.h"
 
@@ -96,6 +97,8 @@ void WriteRaw(const std::string& path, uint64_t length, std::string_view header,
 void WriteRaw(const std::string& path, std::string_view header, std::string_view data) {
   WriteRaw(path, header.size(), header, data);
 }
+
+double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 std::string OpenError(const std::string& directory) {
   return Checkpoint::Open(directory).status().message();

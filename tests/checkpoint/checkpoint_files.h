@@ -45,6 +45,9 @@ void WriteRaw(const std::string& path, uint64_t length, std::string_view header,
 // The same with the true length.
 void WriteRaw(const std::string& path, std::string_view header, std::string_view data);
 
+// Processor time of this process: what a test may bound on a busy machine.
+double CpuSeconds();
+
 // Messages that a test looks into.
 std::string OpenError(const std::string& directory);  // "" where it opens
 std::string AllWarnings(const Checkpoint& checkpoint);
