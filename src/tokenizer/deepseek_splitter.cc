@@ -67,6 +67,38 @@ class Scanner {
 
   // REQUIRES: p < end.
   const char* PieceEnd(const char* p) const {
+    if (end_ - p > 17) [[likely]] {
+      // Most pieces: up to 15 ASCII letters, perhaps with a blank before them.
+      const char* letters = p + (*p == ' ');
+      int count = AsciiLetters(letters);
+      if (count == 8) count += AsciiLetters(letters + 8);
+      if (count > 0 && count < 16 && static_cast<uint8_t>(letters[count]) < 0x80) return letters + count;
+    }
+    return AnyPieceEnd(p);
+  }
+
+  // The class of the character at *p, which is passed. REQUIRES: *p < end.
+  CharClass Next(const char** p) const {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(*p);
+    const uint32_t lead = bytes[0];
+    if (lead < 0x80) {
+      *p += 1;
+      return table_.OfAscii(static_cast<uint8_t>(lead));
+    }
+    if (lead < 0xE0) {
+      *p += 2;
+      return table_.Of((lead & 0x1F) << 6 | (bytes[1] & 0x3F));
+    }
+    if (lead < 0xF0) {
+      *p += 3;
+      return table_.Of((lead & 0x0F) << 12 | (bytes[1] & 0x3F) << 6 | (bytes[2] & 0x3F));
+    }
+    *p += 4;
+    return table_.Of((lead & 0x07) << 18 | (bytes[1] & 0x3F) << 12 | (bytes[2] & 0x3F) << 6 | (bytes[3] & 0x3F));
+  }
+
+ private:
+  const char* AnyPieceEnd(const char* p) const {
     const char* next = p;
     switch (Next(&next)) {
       case CharClass::kAsciiLetter:
@@ -95,27 +127,6 @@ class Scanner {
     __builtin_unreachable();
   }
 
-  // The class of the character at *p, which is passed. REQUIRES: *p < end.
-  CharClass Next(const char** p) const {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(*p);
-    const uint32_t lead = bytes[0];
-    if (lead < 0x80) {
-      *p += 1;
-      return table_.OfAscii(static_cast<uint8_t>(lead));
-    }
-    if (lead < 0xE0) {
-      *p += 2;
-      return table_.Of((lead & 0x1F) << 6 | (bytes[1] & 0x3F));
-    }
-    if (lead < 0xF0) {
-      *p += 3;
-      return table_.Of((lead & 0x0F) << 12 | (bytes[1] & 0x3F) << 6 | (bytes[2] & 0x3F));
-    }
-    *p += 4;
-    return table_.Of((lead & 0x07) << 18 | (bytes[1] & 0x3F) << 12 | (bytes[2] & 0x3F) << 6 | (bytes[3] & 0x3F));
-  }
-
- private:
   static bool IsLetter(CharClass c) { return c == CharClass::kAsciiLetter || c == CharClass::kLetter; }
   static bool IsPunct(CharClass c) { return c == CharClass::kAsciiPunct || c == CharClass::kPunct; }
   static bool IsWhite(CharClass c) { return c == CharClass::kWhite || c == CharClass::kNewline; }

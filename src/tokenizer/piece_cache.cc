@@ -8,6 +8,13 @@ PieceCache::PieceCache() : short_(kShortSets * 2), long_(kLongSlots), arena_(kLo
 
 void PieceCache::InsertShort(const ShortPiece& piece, uint64_t hash, std::span<const TokenId> ids) {
   ShortEntry* set = &short_[ShortSet(hash)];
+  if (set[1].num_ids != 0) {
+    // Three that want one set would push each other out for ever: the last one moves to the long pieces.
+    char bytes[16];
+    std::memcpy(bytes, &set[1].piece, sizeof(bytes));
+    const std::string_view text(bytes, set[1].piece.size());
+    InsertLong(text, HashLong(text), std::span(set[1].ids, set[1].num_ids));
+  }
   set[1] = set[0];
   set[0].piece = piece;
   std::ranges::copy(ids, set[0].ids);

@@ -3,6 +3,7 @@
 // always compared by text, so a collision of hashes costs time and never gives wrong ids. Not shared between threads.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,29 +30,40 @@ struct ShortPiece {
   static ShortPiece Of(const char* text, size_t size, size_t readable) {
     ShortPiece piece;
     if (readable >= 16) [[likely]] {
-      std::memcpy(&piece.low, text, 8);
-      std::memcpy(&piece.high, text + 8, 8);
-      const unsigned bits = static_cast<unsigned>(size) * 8;
-      const uint64_t low_mask = bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
-      const uint64_t high_mask = bits > 64 ? (uint64_t{1} << (bits - 64)) - 1 : 0;
-      piece.low &= low_mask;
-      piece.high &= high_mask;
+      std::memcpy(&piece, text, 16);
+      piece.low &= kMasks[size % 16].low;
+      piece.high &= kMasks[size % 16].high;
     } else {
-      char bytes[16] = {};
-      std::memcpy(bytes, text, size);
-      std::memcpy(&piece.low, bytes, 8);
-      std::memcpy(&piece.high, bytes + 8, 8);
+      std::memcpy(&piece, text, size);
     }
     piece.high |= uint64_t{size} << 56;
     return piece;
   }
 
+  size_t size() const { return high >> 56; }
   uint64_t Hash() const { return MixWords(low ^ 0x9E3779B97F4A7C15u, high ^ 0xD6E8FEB86659FD93u); }
   bool operator==(const ShortPiece&) const = default;
 
   uint64_t low = 0;
   uint64_t high = 0;
+
+ private:
+  struct Mask {
+    uint64_t low = 0;
+    uint64_t high = 0;
+  };
+  static constexpr std::array<Mask, kSizeMax + 1> MakeMasks() {
+    std::array<Mask, kSizeMax + 1> masks;
+    for (size_t size = 1; size <= kSizeMax; ++size) {
+      masks[size].low = size >= 8 ? ~uint64_t{0} : (uint64_t{1} << size * 8) - 1;
+      masks[size].high = size > 8 ? (uint64_t{1} << (size - 8) * 8) - 1 : 0;
+    }
+    return masks;
+  }
+  static const std::array<Mask, kSizeMax + 1> kMasks;
 };
+static_assert(sizeof(ShortPiece) == 16);
+inline constexpr std::array<ShortPiece::Mask, ShortPiece::kSizeMax + 1> ShortPiece::kMasks = ShortPiece::MakeMasks();
 
 class PieceCache {
  public:

@@ -24,10 +24,12 @@ class TokenTable {
   TokenId Find(const ShortPiece& piece, uint64_t hash) const {
     const Bucket& bucket = buckets_[hash & mask_];
     const uint32_t high = High(piece);
-    TokenId id = -1;
-    for (size_t i = 0; i < kBucketSize; ++i) {
-      if (bucket.entries[i].low == piece.low && bucket.entries[i].high == high) id = bucket.entries[i].id;
-    }
+    const Entry* entries = bucket.entries;
+    const auto matches = [&](size_t i) { return entries[i].low == piece.low && entries[i].high == high; };
+    TokenId id = matches(0) ? entries[0].id : -1;
+    id = matches(1) ? entries[1].id : id;
+    id = matches(2) ? entries[2].id : id;
+    id = matches(3) ? entries[3].id : id;
     return id;
   }
 
