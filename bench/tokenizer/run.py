@@ -8,7 +8,8 @@
 Makes what it needs on the first run: the published tokenizer (tools/make_v41_tokenizer.py), the texts
 (make_corpus.py), and the virtual environment .venv-tokenizer with the peers. Every round runs all of them in turn on
 one core, so that noise of the machine falls on all alike; figures are medians over the rounds, each itself a median
-of repeated encodings by a loaded tokenizer. "first" is the first encoding of the text after loading.
+of repeated encodings by a loaded tokenizer. Seconds are those of the CPU, except on two cores, where the clock counts
+(so that figure needs an idle machine). "first" is the first encoding of the text after loading.
 """
 import argparse
 import array
@@ -25,11 +26,12 @@ PEERS = ["tokenizers==0.23.3", "deepseek-recipe==0.2.0", "gigatoken==0.10.0"]
 
 
 def seconds(work, repeat):
+    """CPU time."""
     times = []
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return times
 
 

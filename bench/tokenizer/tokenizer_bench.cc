@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -43,15 +44,18 @@ std::vector<std::string> ReadChats(const std::string& path) {
   return chats;
 }
 
-double Seconds(const std::function<void()>& work) {
+// With one thread the CPU's time, which other programs on the machine disturb less; with more the clock's.
+double Seconds(int threads, const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
+  const std::clock_t cpu_start = std::clock();
   work();
+  if (threads == 1) return static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double MedianSeconds(int runs, const std::function<void()>& work) {
+double MedianSeconds(int runs, int threads, const std::function<void()>& work) {
   std::vector<double> seconds;
-  for (int i = 0; i < runs; ++i) seconds.push_back(Seconds(work));
+  for (int i = 0; i < runs; ++i) seconds.push_back(Seconds(threads, work));
   std::ranges::nth_element(seconds, seconds.begin() + runs / 2);
   return seconds[runs / 2];
 }
@@ -74,18 +78,18 @@ int Main(int argc, char** argv) {
   for (const std::string& chat : chats) chat_bytes += chat.size();
 
   TokenizerPtr tokenizer;
-  const double load = Seconds([&] { tokenizer = Take(Tokenizer::Load(argv[1])); });
+  const double load = Seconds(options.threads, [&] { tokenizer = Take(Tokenizer::Load(argv[1])); });
   std::vector<TokenId> mixed_ids, long_ids, chat_ids;
   const auto encode = [&](const std::string& text, std::vector<TokenId>* ids) {
     ids->clear();
     const Status status = tokenizer->AppendEncoded(text, options, ids);
     if (!status.ok()) std::exit(1);
   };
-  const double first = Seconds([&] { encode(mixed, &mixed_ids); });
-  const double again = MedianSeconds(15, [&] { encode(mixed, &mixed_ids); });
-  const double long_first = Seconds([&] { encode(long_text, &long_ids); });
-  const double long_again = MedianSeconds(5, [&] { encode(long_text, &long_ids); });
-  const double chat = MedianSeconds(15, [&] {
+  const double first = Seconds(options.threads, [&] { encode(mixed, &mixed_ids); });
+  const double again = MedianSeconds(15, options.threads, [&] { encode(mixed, &mixed_ids); });
+  const double long_first = Seconds(options.threads, [&] { encode(long_text, &long_ids); });
+  const double long_again = MedianSeconds(5, options.threads, [&] { encode(long_text, &long_ids); });
+  const double chat = MedianSeconds(15, options.threads, [&] {
     chat_ids.clear();
     for (const std::string& text : chats) {
       if (!tokenizer->AppendEncoded(text, options, &chat_ids).ok()) std::exit(1);

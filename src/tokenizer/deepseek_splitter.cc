@@ -118,7 +118,7 @@ class Scanner {
       case CharClass::kOther:
         return OtherEnd(next, CharClass::kOther);
       case CharClass::kCjkLetter:
-        return RunEnd(next, CharClass::kCjkLetter);
+        return CjkLettersEnd(next);
       case CharClass::kCjkPunct:
         return RunEnd(next, CharClass::kCjkPunct);
       case CharClass::kCjkOther:
@@ -200,6 +200,17 @@ class Scanner {
     return p;
   }
 
+  const char* CjkLettersEnd(const char* p) const {
+    while (p != end_) {
+      // U+5000 to U+8FFF are all of them ideographs.
+      const auto lead = static_cast<uint8_t>(*p);
+      const char* next = p + 3;
+      if ((lead < 0xE5 || lead > 0xE8) && Next(&(next = p)) != CharClass::kCjkLetter) break;
+      p = next;
+    }
+    return p;
+  }
+
   const char* RunEnd(const char* p, CharClass of) const {
     while (p != end_) {
       const char* next = p;
@@ -215,7 +226,7 @@ class Scanner {
     const auto is_letter = [&](CharClass c) {
       return of == CharClass::kOther ? IsLetter(c) : c == CharClass::kCjkLetter;
     };
-    if (is_letter(Peek(p))) return of == CharClass::kOther ? LettersEnd(p) : RunEnd(p, CharClass::kCjkLetter);
+    if (is_letter(Peek(p))) return of == CharClass::kOther ? LettersEnd(p) : CjkLettersEnd(p);
     while (p != end_) {
       const char* next = p;
       if (Next(&next) != of || is_letter(Peek(next))) break;
