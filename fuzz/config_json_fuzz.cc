@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as config.json: an error with a message, or a config whose lists agree, so that everything derived from it
-// (sources of layers, expected tensors, Engram hashes) can be computed. Seeds: the config.json files of tests and models.
+// (sources of layers, expected tensors, Engram hashes) can be computed. Seeds: the config.json files of tests and
+// models.
 #include "checkpoint/config.h"
 #include "checkpoint/engram_hash.h"
 #include "checkpoint/expected.h"
@@ -31,7 +32,8 @@ void Run(std::string_view text) {
   const std::vector<EngramHash> hashes = MakeEngramHashes(config.engram);
   for (size_t i = 0; i < hashes.size(); ++i) DI_CHECK(hashes[i].num_rows() == config.engram.num_embeddings[i]);
   constexpr int64_t kListedMax = 2000;  // keeps an input below a millisecond
-  if (config.num_layers * config.num_experts > kListedMax || config.draft.num_stages * config.draft.num_experts > kListedMax) {
+  if (config.num_layers * config.num_experts > kListedMax ||
+      config.draft.num_stages * config.draft.num_experts > kListedMax) {
     return;
   }
   for (const ExpectedTensor& tensor : ExpectedTensors(config)) DI_CHECK(tensor.shape.NumElements().has_value());

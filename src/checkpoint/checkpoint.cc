@@ -9,6 +9,7 @@
 #include <set>
 
 #include "checkpoint/expected.h"
+#include "checkpoint/printable.h"
 #include "checkpoint/shard_index.h"
 
 namespace deepinfer::checkpoint {
@@ -23,9 +24,12 @@ std::string BaseName(const std::string& path) { return fs::path(path).filename()
 
 // "a, b, c and 12 more"
 std::string ListNames(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kListedMax);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kListedMax); ++i) {
+    if (i > 0) text += ", ";
+    text += Printable(names[i]);
+  }
+  if (names.size() > kListedMax) text += fmt::format(" and {} more", names.size() - kListedMax);
   return text;
 }
 
@@ -99,8 +103,8 @@ class CheckpointOpener {
     if (!parsed.ok()) return parsed.status().In(path);
     checkpoint_.config_ = std::move(parsed->config);
     if (!parsed->unknown_keys.empty()) {
-      checkpoint_.warnings_.push_back(fmt::format("config.json: unknown keys, not used: {}",
-                                                  ListNames(parsed->unknown_keys)));
+      checkpoint_.warnings_.push_back(
+          fmt::format("config.json: unknown keys, not used: {}", ListNames(parsed->unknown_keys)));
     }
     return Status();
   }
@@ -132,8 +136,8 @@ class CheckpointOpener {
         hint = fmt::format("; {} is an unfinished download", entry.path().filename().string());
       }
     }
-    return Error(Code::kNotFound, "{}: neither {} nor {} in it{}", checkpoint_.directory_, kShardIndexName, kSingleShardName,
-                 hint);
+    return Error(Code::kNotFound, "{}: neither {} nor {} in it{}", checkpoint_.directory_, kShardIndexName,
+                 kSingleShardName, hint);
   }
 
   // `index` may be null: a single file, all of whose tensors count.
@@ -151,15 +155,15 @@ class CheckpointOpener {
           continue;
         }
         if (found->second != name) {
-          return Error(Code::kDataLoss, "{}: is in {}, but {} places it in {}", info.name, name, kShardIndexName,
-                       found->second);
+          return Error(Code::kDataLoss, "{}: is in {}, but {} places it in {}", Printable(info.name), name,
+                       kShardIndexName, found->second);
         }
       }
       checkpoint_.tensors_.emplace(info.name, Checkpoint::Stored{shard.View(info), checkpoint_.shards_.size()});
     }
     if (!not_indexed.empty()) {
-      checkpoint_.warnings_.push_back(fmt::format("{}: tensors that the index does not name, not used: {}", name,
-                                                  ListNames(not_indexed)));
+      checkpoint_.warnings_.push_back(
+          fmt::format("{}: tensors that the index does not name, not used: {}", name, ListNames(not_indexed)));
     }
     checkpoint_.shards_.push_back(std::move(shard));
     return Status();
@@ -170,7 +174,8 @@ class CheckpointOpener {
     for (const auto& [name, file] : index.file_of) {
       const auto found = checkpoint_.tensors_.find(name);
       if (found == checkpoint_.tensors_.end()) {
-        return Error(Code::kDataLoss, "{}: places {} in {}, which has no such tensor", index_path, name, file);
+        return Error(Code::kDataLoss, "{}: places {} in {}, which has no such tensor", index_path, Printable(name),
+                     file);
       }
       total += static_cast<int64_t>(found->second.view.size_bytes());
     }
@@ -191,8 +196,8 @@ class CheckpointOpener {
     }
     if (stray.empty()) return;
     std::sort(stray.begin(), stray.end());
-    checkpoint_.warnings_.push_back(fmt::format("files that are not part of the checkpoint, not read: {}",
-                                                ListNames(stray)));
+    checkpoint_.warnings_.push_back(
+        fmt::format("files that are not part of the checkpoint, not read: {}", ListNames(stray)));
   }
 
   // A tied head may be absent, or be the same bytes; anything else contradicts the config.
@@ -210,7 +215,8 @@ class CheckpointOpener {
     const bool equal = a.dtype == b.dtype && a.shape == b.shape &&
                        (a.size_bytes() == 0 || std::memcmp(a.data, b.data, a.size_bytes()) == 0);
     if (equal) return Status();
-    return Error(Code::kDataLoss, "head.weight: differs from embed.weight, but config.json says tie_word_embeddings; "
+    return Error(Code::kDataLoss,
+                 "head.weight: differs from embed.weight, but config.json says tie_word_embeddings; "
                  "set it to false if the head is meant");
   }
 
@@ -267,8 +273,8 @@ class CheckpointOpener {
     const auto scale = checkpoint_.tensors_.find(name);
     if (!form.scale) {
       if (scale == checkpoint_.tensors_.end()) return Status();
-      return Error(Code::kDataLoss, "{}: a scale in {}, but {} is BF16, which has none", name,
-                   ShardName(scale->second), expected.weight_name());
+      return Error(Code::kDataLoss, "{}: a scale in {}, but {} is BF16, which has none", name, ShardName(scale->second),
+                   expected.weight_name());
     }
     used_.insert(name);
     if (scale == checkpoint_.tensors_.end()) {

@@ -69,8 +69,10 @@ Status CheckArchitecture(const Json& root) {
                  found);
   }
   if (found.size() > 80) found = found.substr(0, 80) + "...";
-  return Error(Code::kUnimplemented, "unsupported architecture {}; this program runs DeepSeek-V4.1 "
-               "(DeepseekV41ForCausalLM)", WriteJson(Json(found), {.ascii_only = true}));
+  return Error(Code::kUnimplemented,
+               "unsupported architecture {}; this program runs DeepSeek-V4.1 "
+               "(DeepseekV41ForCausalLM)",
+               WriteJson(Json(found), {.ascii_only = true}));
 }
 
 void ReadStack(const Scopes& scopes, ModelConfig* config) {
@@ -126,7 +128,8 @@ YarnConfig ReadYarnValues(ConfigReader& reader) {
 void ReadPositions(const Scopes& scopes, ModelConfig* config) {
   ConfigReader& text = scopes.text;
   if (text.Find({"rope_parameters"}) != nullptr) {
-    text.Fail(Error(Code::kUnimplemented, "{}: not supported; expected rope_theta, compress_rope_theta and rope_scaling",
+    text.Fail(Error(Code::kUnimplemented,
+                    "{}: not supported; expected rope_theta, compress_rope_theta and rope_scaling",
                     text.Name({"rope_parameters"})));
   }
   const Json* scaling = text.Find({"rope_scaling"});
@@ -142,7 +145,8 @@ void ReadPositions(const Scopes& scopes, ModelConfig* config) {
     config->yarn = ReadYarnValues(text);
   }
   // inference/config.json leaves the context length to the command line: what YaRN was set up for.
-  const auto stretched = static_cast<int64_t>(config->yarn.factor * static_cast<double>(config->yarn.original_max_positions));
+  const auto stretched =
+      static_cast<int64_t>(config->yarn.factor * static_cast<double>(config->yarn.original_max_positions));
   const bool derivable = stretched >= 1 && stretched <= kPositionsMax;
   config->max_positions = derivable ? text.IntOr({"max_position_embeddings"}, stretched, 1, kPositionsMax)
                                     : text.Int({"max_position_embeddings"}, 1, kPositionsMax);
@@ -155,7 +159,8 @@ void ReadRatios(ConfigReader& text, ModelConfig* config) {
   if (!text.status().ok()) return;
   const auto expected = static_cast<size_t>(config->num_layers + config->draft.num_stages);
   if (ratios.size() != expected) {
-    return text.Fail(Error(Code::kInvalidArgument, "{}: expected {} entries (num_hidden_layers {} + num_nextn_predict_layers {}), found {}",
+    return text.Fail(Error(Code::kInvalidArgument,
+                           "{}: expected {} entries (num_hidden_layers {} + num_nextn_predict_layers {}), found {}",
                            text.Name(kKey), expected, config->num_layers, config->draft.num_stages, ratios.size()));
   }
   for (size_t i = 0; i < ratios.size(); ++i) {
@@ -191,8 +196,8 @@ void CheckSources(ConfigReader& text, const ModelConfig& config) {
     if (source < 0) {
       fail({"compress_ratios"}, layer, "a compressed layer before the first of kv_source_layer_ids");
     } else if (ratio(layer) != ratio(source)) {
-      fail({"compress_ratios"}, layer, fmt::format("ratio {} differs from {} of its KV source, layer {}", ratio(layer),
-                                                   ratio(source), source));
+      fail({"compress_ratios"}, layer,
+           fmt::format("ratio {} differs from {} of its KV source, layer {}", ratio(layer), ratio(source), source));
     }
   }
 }
@@ -259,10 +264,11 @@ void CheckEngramRows(ConfigReader& text, const EngramConfig& engram) {
   const std::vector<EngramHash> hashes = MakeEngramHashes(engram);
   for (size_t i = 0; i < hashes.size(); ++i) {
     if (hashes[i].num_rows() == engram.num_embeddings[i]) continue;
-    text.Fail(Error(Code::kInvalidArgument,
-                    "{}: layer {}: expected {} rows (the sum of its {} primes from engram_vocab_size = {} upwards), found {}",
-                    text.Name({"engram_num_embeddings"}), engram.layers[i], hashes[i].num_rows(),
-                    hashes[i].num_columns(), engram.vocab_size, engram.num_embeddings[i]));
+    text.Fail(
+        Error(Code::kInvalidArgument,
+              "{}: layer {}: expected {} rows (the sum of its {} primes from engram_vocab_size = {} upwards), found {}",
+              text.Name({"engram_num_embeddings"}), engram.layers[i], hashes[i].num_rows(), hashes[i].num_columns(),
+              engram.vocab_size, engram.num_embeddings[i]));
   }
 }
 
@@ -361,8 +367,8 @@ void ReadVision(const Scopes& scopes, ModelConfig* config) {
   const Json* value = scopes.root.Find({"vision_config"});
   if (value == nullptr || value->IsNull()) return;
   if (!value->IsObject()) {
-    return scopes.root.Fail(Error(Code::kInvalidArgument, "vision_config: expected an object, found {}",
-                                  value->KindName()));
+    return scopes.root.Fail(
+        Error(Code::kInvalidArgument, "vision_config: expected an object, found {}", value->KindName()));
   }
   ConfigReader reader(*value, "vision_config.");
   config->vision = ReadVisionValues(reader, false);
@@ -383,8 +389,8 @@ void ReadQuantization(const Scopes& scopes, ModelConfig* config) {
     return;
   }
   if (!value->IsObject()) {
-    return scopes.root.Fail(Error(Code::kInvalidArgument, "quantization_config: expected an object, found {}",
-                                  value->KindName()));
+    return scopes.root.Fail(
+        Error(Code::kInvalidArgument, "quantization_config: expected an object, found {}", value->KindName()));
   }
   ConfigReader reader(*value, "quantization_config.");
   config->quantized = true;
@@ -393,8 +399,10 @@ void ReadQuantization(const Scopes& scopes, ModelConfig* config) {
   reader.ExpectString({"expert_dtype"}, "fp4");
   const std::vector<int64_t> tile = reader.Ints({"weight_block_size"}, 1, 1 << 20, 2);
   if (reader.status().ok() && tile != std::vector<int64_t>{kScaleBlock, kScaleBlock}) {
-    reader.Fail(Error(Code::kUnimplemented, "quantization_config.weight_block_size: only [32, 32] is supported, found "
-                      "[{}]", fmt::join(tile, ", ")));
+    reader.Fail(Error(Code::kUnimplemented,
+                      "quantization_config.weight_block_size: only [32, 32] is supported, found "
+                      "[{}]",
+                      fmt::join(tile, ", ")));
   }
   // How activations are quantised is this program's setting; what is quantised is seen from the tensors' types.
   for (const Key key : {Key{"activation_scheme"}, Key{"fmt"}, Key{"modules_to_not_convert"}}) reader.Ignore(key);
@@ -444,8 +452,8 @@ int64_t ModelConfig::KvSourceOf(int64_t layer) const { return LastAtOrBefore(kv_
 int64_t ModelConfig::IndexSourceOf(int64_t layer) const { return LastAtOrBefore(index_sources, layer); }
 
 Result<ParsedConfig> ParseModelConfig(std::string_view json_text) {
-  DI_ASSIGN_OR_RETURN(const Json json, ParseJson(json_text, {.size_bytes_max = kConfigSizeMax, .depth_max = 32,
-                                                             .nodes_max = 65536}));
+  DI_ASSIGN_OR_RETURN(const Json json,
+                      ParseJson(json_text, {.size_bytes_max = kConfigSizeMax, .depth_max = 32, .nodes_max = 65536}));
   if (!json.IsObject()) return Error(Code::kInvalidArgument, "expected an object, found {}", json.KindName());
   DI_RETURN_IF_ERROR(CheckArchitecture(json));
   const Json* text_json = json.Find("text_config");

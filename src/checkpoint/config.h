@@ -66,7 +66,7 @@ struct VisionConfig {
   double rope_theta = 0;
   int64_t downsample_ratio = 0;
   int64_t max_image_tokens = 0;
-  int64_t min_pixels = 0;               // an area
+  int64_t min_pixels = 0;                  // an area
   std::optional<double> max_aspect_ratio;  // max_wh_ratio
 };
 

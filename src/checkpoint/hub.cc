@@ -102,8 +102,8 @@ class Download {
   }
 
   Status List() {
-    const std::string url = fmt::format("{}/api/models/{}/revision/{}?blobs=true", endpoint_, name_.repository,
-                                        UrlEncode(name_.revision));
+    const std::string url =
+        fmt::format("{}/api/models/{}/revision/{}?blobs=true", endpoint_, name_.repository, UrlEncode(name_.revision));
     DI_ASSIGN_OR_RETURN(const std::string text, transfer_.GetText(url, kHubListingSizeMax));
     Result<HubListing> listing = ParseHubListing(text);
     if (!listing.ok()) return listing.status().In(url);
@@ -157,8 +157,8 @@ class Download {
     DI_RETURN_IF_ERROR(CheckSpace(files));
     for (const HubFile& file : files) {
       current_ = &file;
-      const std::string url = fmt::format("{}/{}/resolve/{}/{}", endpoint_, name_.repository, listing_.commit,
-                                          UrlEncode(file.name));
+      const std::string url =
+          fmt::format("{}/{}/resolve/{}/{}", endpoint_, name_.repository, listing_.commit, UrlEncode(file.name));
       const Status status = transfer_.GetFile(url, file, BlobPath(file));
       current_ = nullptr;
       DI_RETURN_IF_ERROR(status);

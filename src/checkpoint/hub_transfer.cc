@@ -14,19 +14,13 @@
 #include <vector>
 
 #include "checkpoint/digest.h"
+#include "checkpoint/printable.h"
 #include "core/file.h"
 
 namespace deepinfer::checkpoint {
 namespace {
 
 constexpr int64_t kProgressBytes = 1 << 20;  // an attempt that brings this much does not count as failed
-
-// What the server says about itself, as far as it may stand in a message.
-std::string Printable(std::string_view text) {
-  std::string shown;
-  for (const char c : text.substr(0, 200)) shown += c >= ' ' && c <= '~' ? c : '?';
-  return shown;
-}
 
 // "bytes 100-199/200" -> 100
 std::optional<int64_t> RangeBegin(std::string_view header) {
@@ -134,10 +128,10 @@ Status HubTransfer::CheckStatus(const HttpResponse& response, const std::string&
   std::string said = Printable(response.Header("x-error-message"));
   if (!said.empty()) said = " (" + said + ")";
   if (status == 401 || status == 403) {
-    return Error(Code::kFailedPrecondition,
-                 "{}: access refused with HTTP {}{}; {}", url, status, said,
-                 options_.token.empty() ? "the model may be private, gated or absent: set HF_TOKEN to a token with access"
-                                        : "the token (HF_TOKEN) has no access to it");
+    return Error(Code::kFailedPrecondition, "{}: access refused with HTTP {}{}; {}", url, status, said,
+                 options_.token.empty()
+                     ? "the model may be private, gated or absent: set HF_TOKEN to a token with access"
+                     : "the token (HF_TOKEN) has no access to it");
   }
   if (status == 404) return Error(Code::kNotFound, "{}: not there, HTTP 404{}", url, said);
   if (status == 408 || status == 429 || status >= 500) {

@@ -45,8 +45,8 @@ Result<ModelName> ParseModelName(std::string_view text) {
     name.revision_given = true;
   }
   const size_t slash = repository.find('/');
-  if (slash == std::string_view::npos || !IsPart(repository.substr(0, slash)) || !IsPart(repository.substr(slash + 1)) ||
-      !IsRevision(name.revision)) {
+  if (slash == std::string_view::npos || !IsPart(repository.substr(0, slash)) ||
+      !IsPart(repository.substr(slash + 1)) || !IsRevision(name.revision)) {
     return Error(Code::kInvalidArgument, "{}: expected a directory, or a model as org/name or org/name@revision",
                  text.substr(0, 300));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: seeding, raw words and bounded integers equal numpy's, bit for bit. The vectors were drawn with numpy 1.24.2.
+// Property: seeding, raw words and bounded integers equal numpy's, bit for bit. The vectors were drawn with
+// numpy 1.24.2.
 #include "checkpoint/numpy_random.h"
 
 #include <gtest/gtest.h>

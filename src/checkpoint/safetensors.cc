@@ -15,8 +15,8 @@ constexpr size_t kLengthBytes = 8;
 static_assert(std::endian::native == std::endian::little, "tensor bytes are used as they lie in the file");
 
 Status Bad(std::string_view name, std::string_view what) {
-  return Error(Code::kDataLoss, "tensor {}: {}", WriteJson(Json(std::string(name.substr(0, 200))), {.ascii_only = true}),
-               what);
+  return Error(Code::kDataLoss, "tensor {}: {}",
+               WriteJson(Json(std::string(name.substr(0, 200))), {.ascii_only = true}), what);
 }
 
 std::optional<uint64_t> ToOffset(const Json& value) {

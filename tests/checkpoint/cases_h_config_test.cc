@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: what a config asks for and what the files hold must fit; where they do not, or the config is absurd, opening
-// is refused at once with a message that names the key or the tensor.
+// Property: what a config asks for and what the files hold must fit; where they do not, or the config is absurd,
+// opening is refused at once with a message that names the key or the tensor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,8 +49,8 @@ TEST(CasesH, H08_OneRenamedOneAbsentOneExtra) {
     auto node = files.tensors.extract("layers.1.hc_attn_fn");
     node.key() = Rename(node.key(), "layers.1.hc_", "layers.1.attn_hc.");
     files.tensors.insert(std::move(node));
-    EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("1 missing tensors: layers.1.hc_attn_fn"),
-                                      HasSubstr("layers.1.attn_hc.attn_fn")));
+    EXPECT_THAT(ErrorOf(files),
+                AllOf(HasSubstr("1 missing tensors: layers.1.hc_attn_fn"), HasSubstr("layers.1.attn_hc.attn_fn")));
   }
   for (const char* name : {"layers.2.ffn.gate.bias", "layers.2.ffn.gate.bias_vl", "layers.0.attn.wq_a.scale",
                            "layers.1.ffn.experts.3.w2.weight", "layers.1.ffn.experts.3.w2.scale", "norm.weight"}) {
@@ -65,6 +65,16 @@ TEST(CasesH, H08_OneRenamedOneAbsentOneExtra) {
   const Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
   ASSERT_TRUE(checkpoint.ok());
   EXPECT_THAT(AllWarnings(*checkpoint), HasSubstr("1 unexpected tensors, not used: layers.0.hc_head_fn"));
+}
+
+TEST(CasesH, H08_NamesCannotSpeakToTheTerminal) {
+  CheckpointFiles files = CheckpointFiles::Golden("model/base");
+  files.tensors["\x1b[31mred"] = files.tensors["norm.weight"];
+  const TemporaryDirectory dir;
+  files.Write(dir.path());
+  const Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_THAT(AllWarnings(*checkpoint), HasSubstr("not used: ?[31mred"));
 }
 
 TEST(CasesH, H08_DraftAbsent) {
@@ -188,13 +198,13 @@ TEST(CasesH, H11_Spellings) {
                          files->Remove(from);
                        }};
   };
-  ExpectRefused({rename("n_routed_experts", "num_experts"), rename("n_routed_experts", "num_local_experts"),
-                 rename("hidden_size", "d_model"), rename("num_hidden_layers", "num_layers"),
-                 With("n_routed_experts", "\"6\""), With("n_routed_experts", "10.0"), With("n_routed_experts", "1e1"),
-                 With("n_routed_experts", "null"), With("n_routed_experts", "true"), With("n_routed_experts", "[6]"),
-                 With("rms_norm_eps", "\"1e-20\""), With("rms_norm_eps", "-1"), With("tie_word_embeddings", "1"),
-                 With("rope_parameters", "{\"rope_theta\": 5}")},
-                "model/base");
+  ExpectRefused(
+      {rename("n_routed_experts", "num_experts"), rename("n_routed_experts", "num_local_experts"),
+       rename("hidden_size", "d_model"), rename("num_hidden_layers", "num_layers"), With("n_routed_experts", "\"6\""),
+       With("n_routed_experts", "10.0"), With("n_routed_experts", "1e1"), With("n_routed_experts", "null"),
+       With("n_routed_experts", "true"), With("n_routed_experts", "[6]"), With("rms_norm_eps", "\"1e-20\""),
+       With("rms_norm_eps", "-1"), With("tie_word_embeddings", "1"), With("rope_parameters", "{\"rope_theta\": 5}")},
+      "model/base");
   // Both spellings at once, whatever they say.
   CheckpointFiles files = CheckpointFiles::Golden("model/base");
   files.Set("dim", 64);
@@ -225,8 +235,8 @@ TEST(CasesH, H11_UnknownKeysAreToldAndHarmless) {
   files.config.Members().emplace_back("torch_dtype_hint", Json("x"));
   const Result<ParsedConfig> parsed = ParseModelConfig(WriteJson(files.config));
   ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(parsed->unknown_keys, (std::vector<std::string>{"text_config.rope_scaling.mscale", "text_config.shiny_new_setting",
-                                                            "torch_dtype_hint"}));
+  EXPECT_EQ(parsed->unknown_keys, (std::vector<std::string>{"text_config.rope_scaling.mscale",
+                                                            "text_config.shiny_new_setting", "torch_dtype_hint"}));
 }
 
 TEST(CasesH, H11_TorchDtypeIsDtype) {
@@ -298,19 +308,38 @@ TEST(CasesH, H15_AbsurdNumbers) {
 TEST(CasesH, H15_ListsThatDoNotFit) {
   ExpectRefused(
       {
-          With("compress_ratios", "[0,2]"), With("compress_ratios", "[0,2,1,1]"), With("compress_ratios", "[0,2,-1]"),
-          With("compress_ratios", "[0,2,3]"), With("compress_ratios", "[0,2,256]"), With("compress_ratios", "[1,2,1]"),
-          With("compress_ratios", "{}"), With("compress_ratios", "[0,2,\"1\"]"),
-          With("kv_source_layer_ids", "[1,3]"), With("kv_source_layer_ids", "[2,1]"),
-          With("kv_source_layer_ids", "[1,1]"), With("kv_source_layer_ids", "[0,1]"),
-          With("kv_source_layer_ids", "[-1,1]"), With("index_source_layer_ids", "[1,3]"),
-          With("index_source_layer_ids", "[2,1]"), With("index_source_layer_ids", "[0,1,2]"),
-          With("candidate_source_layer_id", "0"), With("candidate_source_layer_id", "3"),
-          With("candidate_source_layer_id", "-2"), With("num_experts_per_tok", "7"), With("o_groups", "3"),
-          With("engram_layer_ids", "[3]"), With("engram_layer_ids", "[-1]"), With("num_key_value_heads", "4"),
-          With("n_shared_experts", "2"), With("scoring_func", "\"softmax\""), With("hidden_act", "\"gelu\""),
-          With("norm_topk_prob", "false"), With("topk_method", "\"greedy\""), With("attention_bias", "true"),
-          With("rope_scaling", "[]"), With("rope_scaling", "{\"rope_type\":\"linear\",\"factor\":4}"),
+          With("compress_ratios", "[0,2]"),
+          With("compress_ratios", "[0,2,1,1]"),
+          With("compress_ratios", "[0,2,-1]"),
+          With("compress_ratios", "[0,2,3]"),
+          With("compress_ratios", "[0,2,256]"),
+          With("compress_ratios", "[1,2,1]"),
+          With("compress_ratios", "{}"),
+          With("compress_ratios", "[0,2,\"1\"]"),
+          With("kv_source_layer_ids", "[1,3]"),
+          With("kv_source_layer_ids", "[2,1]"),
+          With("kv_source_layer_ids", "[1,1]"),
+          With("kv_source_layer_ids", "[0,1]"),
+          With("kv_source_layer_ids", "[-1,1]"),
+          With("index_source_layer_ids", "[1,3]"),
+          With("index_source_layer_ids", "[2,1]"),
+          With("index_source_layer_ids", "[0,1,2]"),
+          With("candidate_source_layer_id", "0"),
+          With("candidate_source_layer_id", "3"),
+          With("candidate_source_layer_id", "-2"),
+          With("num_experts_per_tok", "7"),
+          With("o_groups", "3"),
+          With("engram_layer_ids", "[3]"),
+          With("engram_layer_ids", "[-1]"),
+          With("num_key_value_heads", "4"),
+          With("n_shared_experts", "2"),
+          With("scoring_func", "\"softmax\""),
+          With("hidden_act", "\"gelu\""),
+          With("norm_topk_prob", "false"),
+          With("topk_method", "\"greedy\""),
+          With("attention_bias", "true"),
+          With("rope_scaling", "[]"),
+          With("rope_scaling", "{\"rope_type\":\"linear\",\"factor\":4}"),
       },
       "model/base");
   // Not in the index sources, named under the key that asks for it.
@@ -324,20 +353,19 @@ TEST(CasesH, H15_ListsThatDoNotFit) {
 }
 
 TEST(CasesH, H15_EngramAndDraft) {
-  ExpectRefused({With("engram_num_embeddings", "[304]"), With("engram_num_embeddings", "[304,462,1]"),
-                 With("engram_num_embeddings", "[304,463]"), With("engram_vocab_size", "42"),
-                 With("engram_layer_ids", "[1,4]"), With("engram_layer_ids", "[2,1]"),
-                 With("engram_pad_token_id", "128"), With("engram_max_ngram_size", "1"),
-                 With("engram_max_ngram_size", "1000000"), With("engram_n_heads", "0"),
-                 With("engram_n_heads", "256"), With("engram_compressed_vocab_size", "129"),
-                 With("engram_head_dim", "-32")},
-                "model/engram");
-  ExpectRefused({With("dspark_target_layer_ids", "[1,4]"), With("dspark_target_layer_ids", "[]"),
-                 With("dspark_target_layer_ids", "[3,2]"), With("dspark_block_size", "0"),
-                 With("dspark_noise_token_id", "128"), With("dspark_num_experts_per_tok", "7"),
-                 With("dspark_markov_rank", "0"), With("num_nextn_predict_layers", "-1"),
-                 With("num_nextn_predict_layers", "1000000")},
-                "dspark");
+  ExpectRefused(
+      {With("engram_num_embeddings", "[304]"), With("engram_num_embeddings", "[304,462,1]"),
+       With("engram_num_embeddings", "[304,463]"), With("engram_vocab_size", "42"), With("engram_layer_ids", "[1,4]"),
+       With("engram_layer_ids", "[2,1]"), With("engram_pad_token_id", "128"), With("engram_max_ngram_size", "1"),
+       With("engram_max_ngram_size", "1000000"), With("engram_n_heads", "0"), With("engram_n_heads", "256"),
+       With("engram_compressed_vocab_size", "129"), With("engram_head_dim", "-32")},
+      "model/engram");
+  ExpectRefused(
+      {With("dspark_target_layer_ids", "[1,4]"), With("dspark_target_layer_ids", "[]"),
+       With("dspark_target_layer_ids", "[3,2]"), With("dspark_block_size", "0"), With("dspark_noise_token_id", "128"),
+       With("dspark_num_experts_per_tok", "7"), With("dspark_markov_rank", "0"), With("num_nextn_predict_layers", "-1"),
+       With("num_nextn_predict_layers", "1000000")},
+      "dspark");
   CheckpointFiles files = CheckpointFiles::Golden("dspark");
   files.Set("num_nextn_predict_layers", 2);
   EXPECT_THAT(ConfigStatus(files).message(), HasSubstr("compress_ratios: expected 6 entries"));
@@ -367,7 +395,8 @@ TEST(CasesH, H15_HostileJson) {
 
 TEST(CasesH, H15_OtherArchitectures) {
   const auto named = [](std::string_view architecture, std::string_view type) {
-    return ParseModelConfig(fmt::format(R"({{"architectures":["{}"],"model_type":"{}"}})", architecture, type)).status();
+    return ParseModelConfig(fmt::format(R"({{"architectures":["{}"],"model_type":"{}"}})", architecture, type))
+        .status();
   };
   const Status v40 = named("DeepseekV4ForCausalLM", "deepseek_v4");
   EXPECT_EQ(v40.code(), Code::kUnimplemented);

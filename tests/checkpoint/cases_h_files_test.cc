@@ -250,7 +250,8 @@ TEST(CasesH, H13_StrayFiles) {
     Tensors stray;
     stray["norm.weight"] = files.tensors.at("norm.weight");
     stray["norm.weight"].bytes[0] ^= 1;
-    const std::vector<std::string> names = {"extra.safetensors", "consolidated.safetensors", ".model-1.safetensors.tmp"};
+    const std::vector<std::string> names = {"extra.safetensors", "consolidated.safetensors",
+                                            ".model-1.safetensors.tmp"};
     for (const std::string& name : names) WriteTensors(dir / name, stray);
     const Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();

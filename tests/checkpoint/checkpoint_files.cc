@@ -100,9 +100,7 @@ void WriteRaw(const std::string& path, std::string_view header, std::string_view
 
 double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-std::string OpenError(const std::string& directory) {
-  return Checkpoint::Open(directory).status().message();
-}
+std::string OpenError(const std::string& directory) { return Checkpoint::Open(directory).status().message(); }
 
 std::string AllWarnings(const Checkpoint& checkpoint) {
   return fmt::format("{}", fmt::join(checkpoint.warnings(), "\n"));

@@ -39,7 +39,9 @@ class FakeServer {
   ~FakeServer();
 
   int port() const { return port_; }
-  std::string url(const std::string& host = "127.0.0.1") const { return "http://" + host + ":" + std::to_string(port_); }
+  std::string url(const std::string& host = "127.0.0.1") const {
+    return "http://" + host + ":" + std::to_string(port_);
+  }
   std::vector<FakeRequest> requests() const;
 
  private:
@@ -69,7 +71,7 @@ class FakeHub {
   std::map<std::string, std::string> files;
   // Asked before a file is served: a response in its place, or nothing. `count` is how often the file was asked for.
   std::function<std::optional<FakeResponse>(const std::string& name, int count, const FakeRequest&)> intercept;
-  std::string token;                     // required where not empty
+  std::string token;                                 // required where not empty
   std::map<std::string, std::string> listed_hashes;  // in place of the true ones
   bool ranges = true;
 

@@ -210,9 +210,8 @@ TEST_F(HubTest, TokenIsNeededAndSent) {
 
 // Weights lie on another host: by name, or by port.
 TEST_F(HubTest, TokenStaysWithTheHub) {
-  FakeServer elsewhere([&](const FakeRequest& request) {
-    return FakeResponse{.body = hub_.files[request.target.substr(1)]};
-  });
+  FakeServer elsewhere(
+      [&](const FakeRequest& request) { return FakeResponse{.body = hub_.files[request.target.substr(1)]}; });
   hub_.token = "hf_secret";
   options_.hub.token = "hf_secret";
   hub_.intercept = [&](const std::string& name, int, const FakeRequest&) -> std::optional<FakeResponse> {

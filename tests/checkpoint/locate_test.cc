@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: a model is found as a directory, as org/name, or in the hub's cache layout by branch, tag or commit; what is
-// not there is said with what was looked for, and no name leads out of the model directory.
+// Property: a model is found as a directory, as org/name, or in the hub's cache layout by branch, tag or commit; what
+// is not there is said with what was looked for, and no name leads out of the model directory.
 #include "checkpoint/locate.h"
 
 #include <gmock/gmock.h>

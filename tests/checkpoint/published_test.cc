@@ -108,8 +108,8 @@ TEST(Published, Inventory) {
 // The flat spelling says the same.
 TEST(Published, InferenceConfig) {
   const ModelConfig nested = PublishedConfig();
-  const std::string text = *ReadFile(
-      std::string(DI_SOURCE_DIR) + "/tests/checkpoint/published/inference_config.json", kConfigSizeMax);
+  const std::string text =
+      *ReadFile(std::string(DI_SOURCE_DIR) + "/tests/checkpoint/published/inference_config.json", kConfigSizeMax);
   const Result<ParsedConfig> parsed = ParseModelConfig(text);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
   EXPECT_EQ(parsed->unknown_keys, std::vector<std::string>());
@@ -149,10 +149,11 @@ void WriteSparseShard(const std::string& path, const std::vector<StoredTensor>& 
     Json::Array dims;
     for (const int64_t dim : tensor.shape.dims()) dims.push_back(Json::Integer(dim));
     const int64_t end = offset + tensor.SizeBytes();
-    header.emplace_back(tensor.name,
-                        Json(Json::Object{{"dtype", Json(std::string(DTypeName(tensor.dtype)))},
-                                          {"shape", Json(std::move(dims))},
-                                          {"data_offsets", Json(Json::Array{Json::Integer(offset), Json::Integer(end)})}}));
+    header.emplace_back(
+        tensor.name,
+        Json(Json::Object{{"dtype", Json(std::string(DTypeName(tensor.dtype)))},
+                          {"shape", Json(std::move(dims))},
+                          {"data_offsets", Json(Json::Array{Json::Integer(offset), Json::Integer(end)})}}));
     offset = end;
   }
   std::string text = WriteJson(Json(std::move(header)));
