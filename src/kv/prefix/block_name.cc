@@ -6,10 +6,14 @@
 
 #include <openssl/sha.h>
 
+#include <bit>
+
 #include "core/check.h"
 
 namespace deepinfer::kv {
 namespace {
+
+static_assert(std::endian::native == std::endian::little);
 
 void HashUint64(SHA256_CTX* context, uint64_t value) {
   uint8_t bytes[8];
@@ -49,9 +53,7 @@ BlockName BlockNamer::Next(std::span<const int32_t, kBlockTokens> ids, std::span
   for (const int32_t id : ids) {
     const auto bits = static_cast<uint32_t>(id);
     all_bits |= bits;
-    const uint8_t bytes[4] = {static_cast<uint8_t>(bits), static_cast<uint8_t>(bits >> 8),
-                              static_cast<uint8_t>(bits >> 16), 0};
-    std::memcpy(out, bytes, 4);
+    std::memcpy(out, &bits, sizeof(bits));  // four bytes, the next id overwrites the last
     out += 3;
   }
   DI_CHECK(all_bits <= static_cast<uint32_t>(kTokenIdMax));

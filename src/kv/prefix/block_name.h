@@ -76,7 +76,7 @@ class BlockNamer {
 
 // The chain values of all whole blocks of a prompt, and the namer that goes on behind them.
 struct PromptNames {
-  BlockNamer namer;
+  BlockNamer namer{"", "", ""};
   std::vector<BlockName> chain;
 };
 // REQUIRES: ids in 0 .. kTokenIdMax; spans ascending and without overlap.

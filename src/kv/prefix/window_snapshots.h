@@ -45,6 +45,7 @@ class WindowSnapshots {
   // Drops the least recently used pages of a group; false where the group has none.
   bool EvictOldest(LayerGroup group);
 
+  // References: a page that two snapshots share counts twice, here and against the share.
   int32_t pages_held(LayerGroup group) const { return groups_[group].pages_held; }
 
   // For tests: calls visit(page) for every reference held.
