@@ -21,6 +21,7 @@ seeds() {
       tests/checkpoint/published/*.json ;;
     tokenizer_json) ls tests/golden/model/*/tokenizer.json ;;
     tokenizer_encode) ls tests/golden/*/README.md models/*/README.md ;;
+    recipe_request) python3 fuzz/make_recipe_seeds.py "$build_dir/made_seeds/recipe_request" ;;
     safetensors) python3 fuzz/make_safetensors_seeds.py "$build_dir/made_seeds/safetensors" ;;
   esac
 }

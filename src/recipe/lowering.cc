@@ -73,6 +73,20 @@ std::optional<OutputConstraint> Constraint(const Conversation& conversation, std
   return std::nullopt;
 }
 
+Result<Request> ParseBody(Protocol protocol, const Field& root, const RecipeOptions& options) {
+  switch (protocol) {
+    case Protocol::kChat:
+      return ParseChat(root, options);
+    case Protocol::kResponses:
+      return ParseResponses(root, options);
+    case Protocol::kMessages:
+      return ParseMessages(root, options);
+    case Protocol::kCompletions:
+      return ParseCompletions(root, options);
+  }
+  return Error(Code::kInternal, "unknown protocol");
+}
+
 }  // namespace
 
 Result<Request> BeginRequest(const Field& root, Protocol protocol, const RecipeOptions& options) {
@@ -176,17 +190,13 @@ Result<Request> ParseRequest(Protocol protocol, std::string_view body, const Rec
                                                                .nodes_max = limits.values_max}));
   const Field root(json);
   if (!root.IsObject()) return Error(Code::kInvalidArgument, "the request must be a JSON object, not {}", root.kind());
-  switch (protocol) {
-    case Protocol::kChat:
-      return ParseChat(root, options);
-    case Protocol::kResponses:
-      return ParseResponses(root, options);
-    case Protocol::kMessages:
-      return ParseMessages(root, options);
-    case Protocol::kCompletions:
-      return ParseCompletions(root, options);
+  DI_ASSIGN_OR_RETURN(Request request, ParseBody(protocol, root, options));
+  const SamplingOptions& sampling = request.sampling;
+  if (sampling.max_tokens && sampling.min_tokens.value_or(0) > *sampling.max_tokens) {
+    return root.Member("min_tokens").Bad("{} is more than the {} tokens at most", *sampling.min_tokens,
+                                         *sampling.max_tokens);
   }
-  return Error(Code::kInternal, "unknown protocol");
+  return request;
 }
 
 Result<int64_t> ResolveMaxTokens(const Request& request, int64_t prompt_tokens, int64_t context_tokens) {

@@ -66,11 +66,14 @@ Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key
   }
   DI_RETURN_IF_ERROR(CheckToolName(fields.Member("name")));
   DI_RETURN_IF_ERROR(CheckSchemaSize(schema, options));
-  if (schema.given()) tool.parameters = schema.json();
+  // An empty object is how many clients say "no parameters".
+  const bool none = options.profile == Profile::kDefault && schema.IsObject() && schema.json().Members().empty();
+  const bool has_schema = schema.given() && !none;
+  if (has_schema) tool.parameters = schema.json();
   if (checks == ToolChecks::kNamesOnly) return tool;
-  if (schema.given()) DI_RETURN_IF_ERROR(CheckParameters(schema));
+  if (has_schema) DI_RETURN_IF_ERROR(CheckParameters(schema));
   if (tool.strict.value_or(false)) {
-    DI_ASSIGN_OR_RETURN(tool.parameters, StrictSchema(schema, StrictUse::kTool));
+    DI_ASSIGN_OR_RETURN(tool.parameters, has_schema ? StrictSchema(schema, StrictUse::kTool) : NoParameters());
   }
   return tool;
 }

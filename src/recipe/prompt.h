@@ -33,9 +33,11 @@ class Prompt {
   // The assistant's own text: grounding spellings are tokens.
   void AddGrounded(std::string_view text);
 
-  const std::vector<Segment>& segments() const { return segments_; }
+  const std::vector<Segment>& segments() const& { return segments_; }
+  const std::vector<Segment>& segments() && = delete;  // they would be gone before they are read
   // The images in the order of their placeholders.
-  const std::vector<Image>& images() const { return images_; }
+  const std::vector<Image>& images() const& { return images_; }
+  const std::vector<Image>& images() && = delete;
 
   // The prompt as one text, for people and logs, and the byte ranges in it that are control tokens. Encoding it again
   // as a whole is what this class exists to avoid.

@@ -95,7 +95,7 @@ void MergeDuplicates(Json::Object* members) {
     first.emplace((*members)[kept].first, kept);
     ++kept;
   }
-  members->resize(kept);
+  members->erase(members->begin() + static_cast<ptrdiff_t>(kept), members->end());
 }
 
 // Depth is bounded by the limits that the document was parsed with.

@@ -17,11 +17,13 @@ Status CheckSchema(const Field& schema);
 Status CheckParameters(const Field& schema);
 
 enum class StrictUse {
-  kTool,      // the object at the top may have no properties; a missing schema is one
+  kTool,      // the object at the top may have no properties
   kResponse,  // no object may be without properties
 };
 // The strict form of a schema: only the keywords that strict mode knows, in a fixed order, every property required and
 // no others allowed. Errors where the schema says otherwise.
 Result<Json> StrictSchema(const Field& schema, StrictUse use);
+// That of a tool without parameters.
+Json NoParameters();
 
 }  // namespace deepinfer::recipe

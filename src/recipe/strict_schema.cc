@@ -177,13 +177,14 @@ class StrictWriter {
 
 }  // namespace
 
+Json NoParameters() {
+  return Json(Json::Object{{"type", Json("object")},
+                           {"properties", Json(Json::Object())},
+                           {"additionalProperties", Json(false)},
+                           {"required", Json(Json::Array())}});
+}
+
 Result<Json> StrictSchema(const Field& schema, StrictUse use) {
-  if (!schema.given()) {
-    return Json(Json::Object{{"type", Json("object")},
-                             {"properties", Json(Json::Object())},
-                             {"additionalProperties", Json(false)},
-                             {"required", Json(Json::Array())}});
-  }
   const Field type = schema.Member("type");
   if (use == StrictUse::kResponse && !(type.IsString() && type.json().AsString() == "object")) {
     return schema.Bad("in strict mode the schema's type must be \"object\"");
