@@ -81,6 +81,32 @@ void AddGenerate(CLI::App& root, GenerateOptions* o, Action* action) {
   app.callback([=] { *action = [=] { return Generate(*o); }; });
 }
 
+void AddChat(CLI::App& root, ChatOptions* o, Action* action) {
+  CLI::App& app = *root.add_subcommand("chat", "a conversation in the terminal");
+  app.add_option("-s,--system", o->system, "system message");
+  app.add_flag("--think", o->thinking, "let the model think before it answers");
+  AddBackendOptions(app, &o->model);
+  AddContextOptions(app, &o->model);
+  AddSamplingOptions(app, &o->sampling);
+  app.add_option("-n,--max-tokens", o->max_tokens, "most tokens of an answer")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--stats", o->stats, "token counts and times after each answer");
+  app.callback([=] { *action = [=] { return Chat(*o); }; });
+}
+
+void AddRecipe(CLI::App& root, RecipeOptions* o, Action* action, bool render) {
+  CLI::App& app = render ? *root.add_subcommand("render", "a request of a protocol (JSON on stdin) to the model's prompt")
+                         : *root.add_subcommand("parse", "a model's output (stdin) to an answer of a protocol");
+  AddModelOption(app, &o->model);
+  app.add_option("--protocol", o->protocol, "chat, responses, messages or completions")->capture_default_str();
+  app.add_option("--profile", o->profile, "default, or compatible: as deepseek-recipe 0.2.0 does it")->capture_default_str();
+  app.add_flag("--ids", o->ids, render ? "one JSON array of token ids and nothing else" : "the output is token ids: 5,6,7");
+  if (!render) {
+    app.add_option("--request", o->request_file, "the request that the output answers")->required();
+    app.add_flag("--events", o->events, "server-sent events instead of the whole answer");
+  }
+  app.callback([=] { *action = [=] { return render ? Render(*o) : Parse(*o); }; });
+}
+
 void AddScore(CLI::App& root, ScoreOptions* o, Action* action) {
   CLI::App& app = *root.add_subcommand("score", "logits of every position, or log-probabilities of given tokens as JSON");
   app.add_option("--ids", o->ids, "the tokens: 5,6,7");
@@ -127,11 +153,16 @@ int Run(int argc, char** argv) {
   ScoreOptions score;
   InfoOptions info;
   TokenizeOptions tokenize, detokenize;
+  ChatOptions chat;
+  RecipeOptions render, parse;
   AddGenerate(root, &generate, &action);
+  AddChat(root, &chat, &action);
   AddScore(root, &score, &action);
   AddInfo(root, &info, &action);
   AddTokenize(root, &tokenize, &action, /*forward=*/true);
   AddTokenize(root, &detokenize, &action, /*forward=*/false);
+  AddRecipe(root, &render, &action, /*render=*/true);
+  AddRecipe(root, &parse, &action, /*render=*/false);
   try {
     root.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -55,7 +55,6 @@ struct ChatOptions {
   SamplingOptions sampling;
   std::string system;
   bool thinking = false;
-  std::string effort;
   int64_t max_tokens = 1024;
   bool stats = false;
 };
@@ -81,6 +80,16 @@ struct TokenizeOptions {
   bool pieces = false;
 };
 
+// render (a request on stdin to its prompt) and parse (a model's output on stdin to an answer).
+struct RecipeOptions {
+  ModelOptions model;  // its tokenizer
+  std::string protocol = "chat";
+  std::string profile = "default";
+  bool ids = false;
+  std::string request_file;  // parse: the request that the output answers
+  bool events = false;       // parse: server-sent events instead of the whole answer
+};
+
 // Each returns the process's exit code or an error to print.
 Result<int> Generate(const GenerateOptions& options);
 Result<int> Chat(const ChatOptions& options);
@@ -88,5 +97,7 @@ Result<int> Score(const ScoreOptions& options);
 Result<int> Info(const InfoOptions& options);
 Result<int> Tokenize(const TokenizeOptions& options);
 Result<int> Detokenize(const TokenizeOptions& options);
+Result<int> Render(const RecipeOptions& options);
+Result<int> Parse(const RecipeOptions& options);
 
 }  // namespace deepinfer::cli

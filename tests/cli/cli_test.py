@@ -162,6 +162,55 @@ class Score(unittest.TestCase):
             self.assertEqual(run("score", "--ids-file", file.name).stdout, run("score", "--ids", "0,1169,731").stdout)
 
 
+class Chat(unittest.TestCase):
+    def test_turns_commands_and_several_lines(self):
+        done = run("chat", "-n", 24, "--stats", stdin=b'What is the capital of France?\n"""And\nof Italy?"""\n/nonsense\n/new\n/quit\n')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith(b"The capital of France is Paris.\n"), done.stdout)
+        self.assertIn(b"no such command", done.stderr)
+        # The second turn continues the first: only its own tokens are new.
+        counts = [int(line.split()[0][1:]) for line in done.stderr.decode().splitlines() if "new prompt tokens" in line]
+        self.assertEqual(len(counts), 2)
+        self.assertLess(counts[1], 16)
+
+    def test_thinking_is_told_apart(self):
+        done = run("chat", "--think", "-n", 40, stdin=b"What is 17 + 25?\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn(b"</think>", done.stdout)
+
+    def test_interrupt_stops_the_answer_and_not_the_program(self):
+        process = subprocess.Popen([PROGRAM, "chat", "-n", "3000"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        process.stdin.write(b"Tell me a story about a cat.\n")
+        process.stdin.flush()
+        process.stdout.read(10)
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(b"What is the capital of France?\n/quit\n", timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn(b"Paris", rest)
+
+
+class Recipe(unittest.TestCase):
+    REQUEST = b'{"model":"DeepSeek-V4.1-Flash","messages":[{"role":"user","content":"Hi <\xef\xbd\x9cUser\xef\xbd\x9c>"}]}'
+
+    def test_render(self):
+        ids = json.loads(run("render", "--ids", stdin=self.REQUEST).stdout)
+        tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+        (user,) = [t["id"] for t in tokenizer["added_tokens"] if t["content"] == "<｜User｜>"]
+        self.assertEqual(ids.count(user), 1)  # what the user spells is text
+        self.assertIn("<｜User｜>Hi", run("render", stdin=self.REQUEST).stdout.decode())
+        self.assertEqual(run("render", stdin=b'{"messages":5}').returncode, 1)
+        self.assertIn(b"messages", run("render", stdin=b'{"model":"x","messages":5}').stderr)
+
+    def test_parse(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(self.REQUEST)
+            file.flush()
+            answer = json.loads(run("parse", "--request", file.name, stdin=b"hm</think>Hello").stdout)
+        message = answer["choices"][0]["message"]
+        self.assertEqual((message["reasoning_content"], message["content"]), ("hm", "Hello"))
+
+
 class Others(unittest.TestCase):
     def test_tokenize_and_back(self):
         text = "Hello, naïve café 😀 123"
@@ -193,4 +242,4 @@ class Others(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

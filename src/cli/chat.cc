@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// deepinfer chat: a conversation in the terminal, in the model's own prompt format.
+//
+// Each turn renders the whole conversation. Where the new prompt continues what the session has already run, only the rest
+// runs; where it does not (reasoning of earlier turns is dropped by the format's rules), the session starts anew.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/cli.h"
+#include "cli/common.h"
+#include "cli/interrupt.h"
+#include "engine/generate.h"
+#include "recipe/encode.h"
+#include "recipe/output/output_parser.h"
+#include "recipe/render.h"
+
+namespace deepinfer::cli {
+namespace {
+
+constexpr const char* kHelp =
+    "/help              this\n"
+    "/new               forget the conversation\n"
+    "/system TEXT       set the system message and forget the conversation\n"
+    "/think on|off      let the model think before it answers\n"
+    "/quit, Ctrl-D      leave\n"
+    "Several lines: begin with \"\"\" and end with \"\"\", or end a line with \\. Ctrl-C stops an answer.\n";
+
+constexpr const char* kDim = "\033[2m";
+constexpr const char* kPlain = "\033[0m";
+
+class ChatLoop {
+ public:
+  ChatLoop(const ChatOptions& options, const engine::LoadedModel& loaded, engine::Session& session,
+           const recipe::PromptEncoder& encoder, const recipe::OutputVocabulary& vocabulary)
+      : options_(options),
+        loaded_(loaded),
+        session_(session),
+        encoder_(encoder),
+        vocabulary_(vocabulary),
+        terminal_(isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
+    conversation_.thinking = options.thinking;
+    SetSystem(options.system);
+  }
+
+  Status Go();
+
+ private:
+  void SetSystem(const std::string& text);
+  // One input of one or more lines; nothing at the end of the input.
+  std::optional<std::string> ReadInput();
+  bool ReadLine(const char* prompt, std::string* line);
+  bool Command(const std::string& line);
+  Status Answer(const std::string& input);
+  // Writes an answer as it comes and keeps what the next prompt needs of it.
+  Status Show(const recipe::OutputEvents& events, recipe::Message* answer);
+
+  const ChatOptions& options_;
+  const engine::LoadedModel& loaded_;
+  engine::Session& session_;
+  const recipe::PromptEncoder& encoder_;
+  const recipe::OutputVocabulary& vocabulary_;
+  InterruptScope interrupt_;
+  recipe::Conversation conversation_;
+  std::string system_;
+  bool terminal_;
+  bool quit_ = false;
+  bool dim_ = false;
+};
+
+void ChatLoop::SetSystem(const std::string& text) {
+  system_ = text;
+  conversation_.messages.clear();
+  if (!text.empty()) conversation_.messages.emplace_back(recipe::Role::kSystem, recipe::Content(text));
+}
+
+bool ChatLoop::ReadLine(const char* prompt, std::string* line) {
+  while (true) {
+    if (terminal_) std::fputs(prompt, stdout), std::fflush(stdout);
+    if (std::getline(std::cin, *line)) return true;
+    if (!interrupt_.interrupted()) return false;
+    // Ctrl-C at the prompt: the line is dropped, the program stays.
+    interrupt_.Reset();
+    std::cin.clear();
+    std::clearerr(stdin);
+    std::fputs("\n", stdout);
+  }
+}
+
+std::optional<std::string> ChatLoop::ReadInput() {
+  std::string text, line;
+  if (!ReadLine("> ", &line)) return std::nullopt;
+  if (line.starts_with("\"\"\"")) {
+    text = line.substr(3);
+    while (!text.ends_with("\"\"\"")) {
+      if (!ReadLine(". ", &line)) return text;
+      text += "\n" + line;
+    }
+    return text.substr(text.starts_with("\n") ? 1 : 0, text.size() - 3 - (text.starts_with("\n") ? 1 : 0));
+  }
+  while (line.ends_with("\\")) {
+    text += line.substr(0, line.size() - 1) + "\n";
+    if (!ReadLine(". ", &line)) return text;
+  }
+  return text + line;
+}
+
+bool ChatLoop::Command(const std::string& line) {
+  const std::string_view text = line;
+  if (text == "/quit" || text == "/exit") {
+    quit_ = true;
+  } else if (text == "/new") {
+    SetSystem(system_);
+  } else if (text.starts_with("/system")) {
+    SetSystem(std::string(text.substr(std::min<size_t>(8, text.size()))));
+  } else if (text == "/think on" || text == "/think off") {
+    conversation_.thinking = text.ends_with("on");
+  } else if (text == "/help") {
+    std::fputs(kHelp, stdout);
+  } else if (text.starts_with("/")) {
+    fmt::print(stderr, "{}: no such command; /help lists them\n", text);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Status ChatLoop::Show(const recipe::OutputEvents& events, recipe::Message* answer) {
+  for (const recipe::OutputEvent& event : events.events()) {
+    const std::string_view text = events.Text(event);
+    const bool reasoning = event.kind == recipe::OutputEventKind::kReasoning;
+    if (reasoning) {
+      if (!answer->reasoning) answer->reasoning.emplace();
+      *answer->reasoning += text;
+    } else if (event.kind == recipe::OutputEventKind::kContent) {
+      answer->content.text += text;
+    } else {
+      continue;
+    }
+    if (terminal_ && reasoning != dim_) DI_RETURN_IF_ERROR(Print(reasoning ? kDim : std::string(kPlain) + "\n"));
+    dim_ = reasoning;
+    DI_RETURN_IF_ERROR(Print(text));
+  }
+  return Status();
+}
+
+Status ChatLoop::Answer(const std::string& input) {
+  DI_RETURN_IF_ERROR(CheckUtf8("input", input));
+  const size_t messages_before = conversation_.messages.size();
+  conversation_.messages.emplace_back(recipe::Role::kUser, recipe::Content(input));
+  DI_ASSIGN_OR_RETURN(std::vector<TokenId> prompt,
+                      encoder_.Encode(recipe::RenderConversation(conversation_, recipe::ModelVersion::kV41)));
+  const auto done = session_.tokens();
+  const bool continues = done.size() < prompt.size() && std::equal(done.begin(), done.end(), prompt.begin());
+  if (continues) {
+    prompt.erase(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(done.size()));
+  } else {
+    session_.Clear();
+  }
+  const recipe::ParseOptions parsing{.stage = conversation_.thinking ? recipe::ThinkingStage::kReasoningStart
+                                                                     : recipe::ThinkingStage::kNone};
+  DI_ASSIGN_OR_RETURN(const auto parser,
+                      recipe::OutputParser::Create(parsing, recipe::Profile::kDefault, &vocabulary_));
+  recipe::Message answer(recipe::Role::kAssistant);
+  recipe::OutputEvents events;
+  Status shown;
+  interrupt_.Reset();
+  const size_t prompt_tokens = prompt.size();
+  const engine::GenerateRequest request{
+      .prompt = std::move(prompt), .sampling = ToSamplingParams(options_.sampling), .max_tokens = options_.max_tokens};
+  const auto on_token = [&](const engine::GeneratedToken& token) {
+    if (token.id < 0 || token.is_end) return true;
+    events.Clear();
+    shown = parser->PushTokens(std::span(&token.id, 1), {}, &events);
+    if (shown.ok()) shown = Show(events, &answer);
+    return shown.ok() && !interrupt_.interrupted();
+  };
+  const Result<engine::GenerateResult> result = engine::Generate(session_, loaded_, request, on_token);
+  if (!result.ok()) {
+    // The turn did not happen: what was said before it is still there.
+    conversation_.messages.resize(messages_before);
+    session_.Clear();
+    return result.status();
+  }
+  DI_RETURN_IF_ERROR(shown);
+  events.Clear();
+  DI_RETURN_IF_ERROR(parser->Finish(recipe::BackendFinish::kStop, &events));
+  DI_RETURN_IF_ERROR(Show(events, &answer));
+  DI_RETURN_IF_ERROR(Print(terminal_ && dim_ ? std::string(kPlain) + "\n" : "\n"));
+  dim_ = false;
+  conversation_.messages.push_back(std::move(answer));
+  if (interrupt_.interrupted()) fmt::print(stderr, "(stopped)\n");
+  interrupt_.Reset();
+  if (options_.stats) {
+    fmt::print(stderr, "({} new prompt tokens in {:.2f} s, {} tokens in {:.2f} s)\n", prompt_tokens,
+               result->prefill_seconds, result->ids.size(), result->decode_seconds);
+  }
+  return Status();
+}
+
+Status ChatLoop::Go() {
+  if (terminal_) std::fputs("/help lists the commands.\n", stdout);
+  while (!quit_) {
+    const std::optional<std::string> input = ReadInput();
+    if (!input) break;
+    if (input->empty() || Command(*input)) continue;
+    const Status status = Answer(*input);
+    if (status.code() == Code::kUnavailable || status.code() == Code::kDataLoss) return status;
+    if (!status.ok()) fmt::print(stderr, "{} (/new starts anew)\n", status.message());
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<int> Chat(const ChatOptions& options) {
+  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::LoadedModel> loaded, LoadModel(options.model));
+  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Session> session, NewSession(*loaded, options.model));
+  DI_RETURN_IF_ERROR(ToSamplingParams(options.sampling).Validate(loaded->config().vocab_size));
+  DI_ASSIGN_OR_RETURN(const auto encoder, recipe::PromptEncoder::Make(loaded->shared_tokenizer()));
+  DI_ASSIGN_OR_RETURN(const recipe::OutputVocabulary vocabulary, recipe::OutputVocabulary::Create(loaded->tokenizer()));
+  DI_RETURN_IF_ERROR(ChatLoop(options, *loaded, *session, *encoder, vocabulary).Go());
+  return kExitOk;
+}
+
+}  // namespace deepinfer::cli
