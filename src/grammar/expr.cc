@@ -5,6 +5,7 @@
 #include "grammar/expr.h"
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <unordered_map>
 
@@ -25,6 +26,7 @@ ExprPool::ExprPool(Budget* budget) : budget_(budget) {
   nodes_.push_back({Kind::kEmpty, false, false, 1});
   nodes_.push_back({Kind::kEpsilon, true, true, 2});
   nodes_.push_back({Kind::kNot, true, false, 2, kEmpty});
+  set_nodes_.assign(1, kEmpty);
   key_to_node_.assign(1, 0);  // list 0 is the empty list and no node's key
 }
 
@@ -51,11 +53,14 @@ size_t ExprPool::bytes() const {
 
 ExprId ExprPool::Bytes(const ByteSet& set) {
   if (set.none()) return kEmpty;
-  std::array<uint64_t, 4> words{};
-  for (int i = 0; i < 256; ++i) words[i / 64] |= uint64_t{set[i]} << (i % 64);
-  auto [it, is_new] = set_index_.try_emplace(words, static_cast<uint32_t>(sets_.size()));
-  if (is_new) sets_.push_back(set);
-  return Make({Kind::kBytes, false, true, 2, it->second});
+  uint32_t words[8];
+  static_assert(sizeof(words) == sizeof(set));
+  std::memcpy(words, &set, sizeof(words));
+  const uint32_t id = set_index_.Intern(words);
+  if (id < set_nodes_.size()) return set_nodes_[id];
+  sets_.push_back(set);
+  set_nodes_.push_back(Make({Kind::kBytes, false, true, 2, static_cast<uint32_t>(sets_.size() - 1)}));
+  return set_nodes_[id];
 }
 
 ExprId ExprPool::Byte(uint8_t byte) {
@@ -342,45 +347,60 @@ void ExprPool::CollectSets(ExprId a, std::vector<uint32_t>* sets, bool* digits, 
   }
 }
 
-std::vector<uint8_t> ExprPool::Representatives(ExprId a) {
+const std::vector<uint8_t>& ExprPool::Representatives(ExprId a) {
   std::vector<uint32_t> sets;
   bool digits = false;
   CollectSets(a, &sets, &digits, 0);
   std::sort(sets.begin(), sets.end());
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
-  std::array<uint16_t, 256> cls{};
-  uint16_t classes = 1;
-  const auto refine = [&](const ByteSet& set) {
-    std::array<int, 256> moved;
-    moved.fill(-1);
-    std::array<bool, 256> outside{};
-    for (int i = 0; i < 256; ++i) {
-      if (!set[i]) outside[cls[i]] = true;
-    }
-    for (int i = 0; i < 256; ++i) {
-      if (!set[i] || !outside[cls[i]]) continue;
-      if (moved[cls[i]] < 0) moved[cls[i]] = classes++;
-      cls[i] = static_cast<uint16_t>(moved[cls[i]]);
-    }
-  };
+  sets.push_back(digits ? 1 : 0);
+  const uint32_t list = partition_index_.Intern(sets);
+  if (list < partitions_.size()) return partitions_[list];
+  sets.pop_back();
+  // Bytes with the same memberships in all sets form a class.
+  std::array<uint64_t, 256> signature{};
   for (uint32_t set : sets) {
-    if (classes >= 256) break;
-    refine(sets_[set]);
-  }
-  if (digits) {
-    for (char c : std::string_view("0123456789.")) {
-      ByteSet set;
-      set.set(static_cast<uint8_t>(c));
-      if (classes < 256) refine(set);
-    }
+    for (size_t i = 0; i < 256; ++i) signature[i] = signature[i] * 0x9e3779b97f4a7c15ULL + (sets_[set][i] ? 2 : 1);
   }
   std::vector<uint8_t> result;
-  std::array<bool, 256> seen{};
-  for (int i = 0; i < 256; ++i) {
-    if (!seen[cls[i]]) result.push_back(static_cast<uint8_t>(i));
-    seen[cls[i]] = true;
+  std::vector<uint64_t> known;
+  for (size_t i = 0; i < 256; ++i) {
+    const bool own_class = digits && ((i >= '0' && i <= '9') || i == '.');
+    if (!own_class && std::find(known.begin(), known.end(), signature[i]) != known.end()) continue;
+    if (!own_class) known.push_back(signature[i]);
+    result.push_back(static_cast<uint8_t>(i));
   }
-  return result;
+  partitions_.resize(list + 1);
+  return partitions_[list] = std::move(result);
+}
+
+bool ExprPool::IsFinite(ExprId a) const {
+  const Node& node = nodes_[a];
+  switch (node.kind) {
+    case Kind::kEmpty:
+    case Kind::kEpsilon:
+    case Kind::kBytes:
+      return true;
+    case Kind::kConcat:
+      return IsFinite(node.a) && IsFinite(node.b);
+    case Kind::kOr: {
+      const auto list = lists_[node.a];
+      return std::all_of(list.begin(), list.end(), [&](ExprId child) { return IsFinite(child); });
+    }
+    case Kind::kRepeat:
+      return node.max != kNoMax && IsFinite(node.a);
+    default:
+      return false;
+  }
+}
+
+ExprId ExprPool::WithoutFiniteExclusions(ExprId a) {
+  if (nodes_[a].kind == Kind::kNot && IsFinite(nodes_[a].a)) return kAll;
+  if (nodes_[a].kind != Kind::kAnd) return a;
+  const auto span = lists_[nodes_[a].a];
+  std::vector<ExprId> kept(span.begin(), span.end());
+  std::erase_if(kept, [&](ExprId child) { return nodes_[child].kind == Kind::kNot && IsFinite(nodes_[child].a); });
+  return And(std::move(kept));
 }
 
 bool ExprPool::IsEmpty(ExprId a) {

@@ -5,10 +5,9 @@
 // Not thread-safe; ids are valid for the pool that made them, for its whole life.
 #pragma once
 
-#include <array>
 #include <bitset>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -58,7 +57,11 @@ class ExprPool {
   // Number of words, at most `cap`. Spends budget.
   uint64_t Count(ExprId a, uint64_t cap);
   // One byte of each class of bytes that all states below treat alike at this point.
-  std::vector<uint8_t> Representatives(ExprId a);
+  const std::vector<uint8_t>& Representatives(ExprId a);
+  // Whether the language surely has finitely many words (by shape).
+  bool IsFinite(ExprId a) const;
+  // `a` with what denies only finitely many words left out of an intersection.
+  ExprId WithoutFiniteExclusions(ExprId a);
   // The repeat node's fields, where `a` is one.
   bool IsRepeat(ExprId a, ExprId* inner, uint64_t* min, uint64_t* max) const;
 
@@ -91,7 +94,10 @@ class ExprPool {
   Budget* budget_;
   std::vector<Node> nodes_;
   std::vector<ByteSet> sets_;
-  std::map<std::array<uint64_t, 4>, uint32_t> set_index_;
+  ListPool set_index_;
+  std::vector<ExprId> set_nodes_;  // by id of set_index_
+  ListPool partition_index_;
+  std::deque<std::vector<uint8_t>> partitions_;
   ListPool lists_;
   ListPool node_keys_;             // interned node contents
   std::vector<uint32_t> key_to_node_;

@@ -36,7 +36,10 @@ constexpr std::string_view kDuration =
     R"(P(?:\d+W|(?:\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)(?:T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S))?)"
     R"(|T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S)))";
 
-constexpr std::string_view kLabel = R"([a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)";
+// Labels with "--" in the third and fourth place are left out: they claim to be Punycode, whose validity is not regular.
+constexpr std::string_view kLabel =
+    R"((?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]{0,1}[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-])"
+    R"((?:[a-zA-Z0-9][a-zA-Z0-9-]|-[a-zA-Z0-9])[a-zA-Z0-9-]{0,58}[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]{2}[a-zA-Z0-9]))";
 constexpr std::string_view kIpv4 =
     R"((?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
 
@@ -78,7 +81,8 @@ struct UriParts {
     scheme = "[a-zA-Z][a-zA-Z0-9+.-]*:";
     hierarchy = fmt::format("(?:{}|{}|{}+(?:/{}*)*|)", authority, absolute, pchar, pchar);
     relative = fmt::format("(?:{}|{}|{}+(?:/{}*)*|)", authority, absolute, no_colon, pchar);
-    tail = fmt::format(R"((?:\?(?:{0}|[/?])*)?(?:#(?:{0}|[/?])*)?)", pchar);
+    const std::string_view in_query = extra.empty() ? "" : R"(\uE000-\uF8FF\u{F0000}-\u{FFFFD}\u{100000}-\u{10FFFD})";
+    tail = fmt::format(R"((?:\?(?:{0}|[/?{1}])*)?(?:#(?:{0}|[/?])*)?)", pchar, in_query);
   }
   std::string pchar, scheme, hierarchy, relative, tail;
 };
@@ -93,7 +97,7 @@ std::string Uri(bool iri, bool reference) {
 }
 
 constexpr std::string_view kUriTemplate =
-    R"((?:[^\u0000-\u0020"'<>\\^`{|}%\u007F-\u009F]|%[0-9a-fA-F]{2}|\{[+#./;?&=,!@|]?)"
+    R"((?:[^\u0000-\u0020"<>\\^`{|}%\u007F-\u009F]|%[0-9a-fA-F]{2}|\{[+#./;?&=,!@|]?)"
     R"((?:[a-zA-Z0-9_]|%[0-9a-fA-F]{2})(?:\.?(?:[a-zA-Z0-9_]|%[0-9a-fA-F]{2}))*(?::[1-9]\d{0,3}|\*)?)"
     R"((?:,(?:[a-zA-Z0-9_]|%[0-9a-fA-F]{2})(?:\.?(?:[a-zA-Z0-9_]|%[0-9a-fA-F]{2}))*(?::[1-9]\d{0,3}|\*)?)*\})*)";
 

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/engine.h"
+
+#include <algorithm>
+#include <array>
+
+#include "grammar/regex.h"
+
+namespace deepinfer::grammar {
+namespace {
+
+constexpr size_t kMasksMax = 1024;          // kept masks of one engine: 16 MB at 128k tokens
+constexpr uint64_t kCallSteps = 30'000'000;
+constexpr std::chrono::milliseconds kCallTime{1000};
+
+}  // namespace
+
+Engine::Engine(const CompileOptions& options, std::shared_ptr<const VocabularyImpl> vocabulary)
+    : options_(options),
+      vocabulary_(std::move(vocabulary)),
+      pool_(&budget_),
+      graph_(&pool_, &budget_),
+      goals_(&pool_, &graph_, &budget_),
+      lexer_(&pool_, &budget_),
+      machine_(&pool_, &lexer_, &goals_, &budget_,
+               MachineOptions{options.key_order == KeyOrder::kFree, options.whitespace_max}) {}
+
+Result<std::unique_ptr<Engine>> Engine::Create(const Constraint& constraint, const CompileOptions& options,
+                                               std::shared_ptr<const VocabularyImpl> vocabulary) {
+  std::unique_ptr<Engine> engine(new Engine(options, std::move(vocabulary)));
+  const CompileLimits& limits = options.limits;
+  engine->budget_.Start(limits.steps, limits.time, limits.memory_bytes, options.cancel);
+  Status status = engine->Build(constraint);
+  engine->budget_.Holds(engine->bytes());
+  if (!engine->budget_.ok()) return engine->budget_.failure();
+  if (!engine->goals_.error().ok()) return engine->goals_.error();
+  if (!status.ok()) return status;
+  engine->goals_.SetRunning();
+  return engine;
+}
+
+size_t Engine::bytes() const {
+  return pool_.bytes() + goals_.bytes() + lexer_.bytes() + machine_.bytes() + graph_.size() * 1000 +
+         masks_.size() * vocabulary_->mask_words() * 4;
+}
+
+void Engine::StartCall() {
+  budget_.Start(kCallSteps, kCallTime, options_.limits.memory_bytes, nullptr);
+  if (++calls_ % 32 == 0) budget_.Holds(bytes());
+}
+
+Status Engine::Failure() { return budget_.failure(); }
+
+Result<GoalId> Engine::LoadSchema(std::string_view text) {
+  if (text.size() > options_.limits.source_bytes) {
+    return Error(Code::kResourceExhausted, "schema: longer than {} bytes", options_.limits.source_bytes);
+  }
+  DI_ASSIGN_OR_RETURN(Json json, ParseJson(text));
+  if (!json.IsObject() && !json.IsBool()) {
+    return Error(Code::kInvalidArgument, "#: a schema must be an object or a boolean, found {}", json.KindName());
+  }
+  schemas_.push_back(std::make_unique<Json>(std::move(json)));
+  SchemaOptions options;
+  options.assert_formats = options_.assert_formats;
+  options.allow_unsupported = options_.allow_unsupported;
+  options.documents = options_.documents;
+  DI_ASSIGN_OR_RETURN(const NodeId node, graph_.Load(schemas_.back().get(), options));
+  return goals_.Of(node);
+}
+
+std::string Engine::WhyEmpty(GoalId goal) {
+  for (int depth = 0; depth < 100; ++depth) {
+    GoalId next = goal;
+    for (uint32_t shape : goals_.Objects(goal)) {
+      for (const ObjectName& name : goals_.Object(shape).names) {
+        if (name.required && goals_.IsEmpty(name.goal)) next = name.goal;
+      }
+    }
+    for (uint32_t shape : goals_.Arrays(goal)) {
+      const ArrayShape& array = goals_.Array(shape);
+      if (array.min > 0 && goals_.IsEmpty(array.At(0))) next = array.At(0);
+    }
+    if (next == goal || next == kNoGoal) break;
+    goal = next;
+  }
+  return goals_.PointerOf(goal);
+}
+
+// Takes apart every goal that can be reached, so that whatever cannot be enforced is refused now and not in mid-output.
+Status Engine::Explore(const std::vector<GoalId>& roots) {
+  std::vector<GoalId> todo = roots;
+  std::vector<bool> seen;
+  const auto visit = [&](GoalId goal) {
+    if (goal >= seen.size()) seen.resize(goal + 1, false);
+    if (seen[goal]) return;
+    seen[goal] = true;
+    todo.push_back(goal);
+  };
+  while (!todo.empty()) {
+    if (!budget_.Spend() || !goals_.error().ok()) return Status();  // told by the caller
+    const GoalId goal = todo.back();
+    todo.pop_back();
+    if (goals_.IsEmpty(goal)) continue;
+    for (uint32_t shape : goals_.Arrays(goal)) {
+      for (GoalId element : goals_.Array(shape).prefix) visit(element);
+      visit(goals_.Array(shape).rest);
+    }
+    for (uint32_t shape : goals_.Objects(goal)) {
+      for (const ObjectName& name : goals_.Object(shape).names) visit(name.goal);
+      for (const ObjectOther& other : goals_.Object(shape).others) visit(other.goal);
+    }
+  }
+  for (GoalId root : roots) {
+    if (goals_.IsEmpty(root) && goals_.error().ok() && budget_.ok()) {
+      return Error(Code::kInvalidArgument, "{}: unsatisfiable: no value can be valid", WhyEmpty(root));
+    }
+  }
+  return Status();
+}
+
+Status BuildRegex(Engine* engine, const std::string& pattern, Program* program) {
+  DI_ASSIGN_OR_RETURN(const ExprId expr, ParseRegex(engine->pool(), pattern, RegexMatch::kWhole));
+  if (engine->pool()->IsEmpty(expr)) return Error(Code::kInvalidArgument, "regex: unsatisfiable: it matches no text");
+  const uint32_t end = program->AddState();
+  program->states[end].returns = true;
+  program->start = program->AddState();
+  program->AddEdge(program->start, ProgramEdge::kLexeme, expr, end);
+  return Status();
+}
+
+Status BuildChoice(Engine* engine, const std::vector<std::string>& choices, Program* program) {
+  if (choices.empty()) return Error(Code::kInvalidArgument, "choice: the list is empty");
+  std::vector<ExprId> options;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].empty()) return Error(Code::kInvalidArgument, "choice {}: the text is empty", i);
+    options.push_back(engine->pool()->Literal(choices[i]));
+  }
+  const uint32_t end = program->AddState();
+  program->states[end].returns = true;
+  program->start = program->AddState();
+  program->AddEdge(program->start, ProgramEdge::kLexeme, engine->pool()->Or(std::move(options)), end);
+  return Status();
+}
+
+Status BuildSchema(Engine* engine, const std::string& schema, Program* program, std::vector<GoalId>* roots) {
+  DI_ASSIGN_OR_RETURN(const GoalId goal, engine->LoadSchema(schema));
+  const uint32_t end = program->AddState();
+  program->states[end].returns = true;
+  program->start = program->AddState();
+  program->AddEdge(program->start, ProgramEdge::kValue, goal, end);
+  roots->push_back(goal);
+  return Status();
+}
+
+Status Engine::Build(const Constraint& constraint) {
+  std::vector<GoalId> roots;
+  if (constraint.text.size() > options_.limits.source_bytes) {
+    return Error(Code::kResourceExhausted, "constraint: longer than {} bytes", options_.limits.source_bytes);
+  }
+  switch (constraint.kind) {
+    case Constraint::Kind::kRegex:
+      DI_RETURN_IF_ERROR(BuildRegex(this, constraint.text, &program_));
+      break;
+    case Constraint::Kind::kChoice:
+      DI_RETURN_IF_ERROR(BuildChoice(this, constraint.choices, &program_));
+      break;
+    case Constraint::Kind::kJsonSchema:
+      DI_RETURN_IF_ERROR(BuildSchema(this, constraint.text, &program_, &roots));
+      break;
+    default:
+      return Error(Code::kUnimplemented, "constraint: this kind is not supported");
+  }
+  DI_RETURN_IF_ERROR(Explore(roots));
+  start_ = machine_.Start(&program_);
+  if (start_ == kDeadState && budget_.ok() && goals_.error().ok()) {
+    return Error(Code::kInvalidArgument, "constraint: unsatisfiable: no text can be valid");
+  }
+  return Status();
+}
+
+StateId Engine::Run(StateId state, std::string_view bytes, std::string* text) {
+  for (char c : bytes) {
+    state = machine_.Next(state, static_cast<uint8_t>(c));
+    if (state == kDeadState) return kDeadState;
+    text->push_back(c);
+    state = machine_.Remember(state, *text);
+  }
+  return state;
+}
+
+bool Engine::Verify(StateId state, int32_t token, const std::string& text) {
+  std::string copy = text;
+  return Run(state, vocabulary_->TokenBytes(static_cast<uint32_t>(token)), &copy) != kDeadState;
+}
+
+void Engine::Walk(const Trie& trie, StateId start, const std::string& text, uint32_t* mask) {
+  std::array<StateId, 256> states;
+  std::array<bool, 256> unsure;
+  states[0] = start;
+  unsure[0] = false;
+  const Trie::Node* nodes = trie.nodes.data();
+  const uint32_t size = static_cast<uint32_t>(trie.nodes.size());
+  for (uint32_t i = 0; i < size;) {
+    const Trie::Node& node = nodes[i];
+    const StateId from = states[node.depth];
+    const StateId next = machine_.Next(from, node.byte);
+    if (next == kDeadState) {
+      i = node.skip;
+      continue;
+    }
+    states[node.depth + 1u] = next;
+    unsure[node.depth + 1u] = unsure[node.depth] || (node.byte == ',' && machine_.UnsureComma(from));
+    if (node.token >= 0 && (!unsure[node.depth + 1u] || Verify(start, node.token, text))) {
+      for (int32_t token = node.token; token >= 0; token = vocabulary_->NextSame(token)) {
+        mask[token / 32] |= 1u << (token % 32);
+      }
+    }
+    ++i;
+  }
+}
+
+Status Engine::FillMask(StateId state, const std::string& text, std::span<uint32_t> mask) {
+  if (const uint32_t* known = mask_index_.Find(state)) {
+    std::copy(masks_[*known].begin(), masks_[*known].end(), mask.begin());
+    return Status();
+  }
+  const Lexer::Coverage coverage = machine_.PlainCoverage(state);
+  const bool copy = coverage.chars >= VocabularyImpl::kPlainCharsMax || coverage.exact;
+  if (copy) {
+    const std::vector<uint32_t>& plain = vocabulary_->PlainMask(coverage.chars);
+    std::copy(plain.begin(), plain.end(), mask.begin());
+  } else {
+    std::fill(mask.begin(), mask.end(), 0);
+  }
+  Walk(copy ? vocabulary_->residual() : vocabulary_->all(), state, text, mask.data());
+  if (machine_.IsComplete(state)) {
+    for (uint32_t stop : vocabulary_->stop_ids()) mask[stop / 32] |= 1u << (stop % 32);
+  }
+  if (!budget_.ok()) return budget_.failure();
+  if (masks_.size() < kMasksMax) {
+    mask_index_.Insert(state, static_cast<uint32_t>(masks_.size()));
+    masks_.emplace_back(mask.begin(), mask.end());
+  }
+  return Status();
+}
+
+}  // namespace deepinfer::grammar

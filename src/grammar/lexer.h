@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lexemes as lazily built automata. A state is a set of alternatives, each an expression with a tag that tells which
+// one it was. There are two kinds: raw (the bytes themselves are matched) and JSON strings, where the bytes after the
+// opening quote are decoded - escapes of every spelling, surrogate pairs - and the decoded text is matched; the closing
+// quote ends the lexeme. No state is dead: from each, some continuation is accepted. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "grammar/expr.h"
+#include "grammar/intern.h"
+
+namespace deepinfer::grammar {
+
+using LexId = uint32_t;
+inline constexpr LexId kNoLex = 0;
+
+class Lexer {
+ public:
+  using Alternatives = std::vector<std::pair<ExprId, uint32_t>>;
+
+  Lexer(ExprPool* pool, Budget* budget);
+
+  // kNoLex where nothing can match.
+  LexId Raw(ExprId expr) { return Make(Kind::kRaw, {{expr, 0}}, 0); }
+  LexId JsonString(Alternatives alternatives) { return Make(Kind::kString, std::move(alternatives), 0); }
+
+  LexId Next(LexId state, uint8_t byte);
+  // Tags of the alternatives that are complete here (raw), or were complete at the closing quote.
+  std::span<const uint32_t> Complete(LexId state) const { return lists_[states_[state].complete]; }
+  // Whether a finished lexeme can't go on: a closed string.
+  bool IsClosed(LexId state) const { return states_[state].kind == Kind::kClosed; }
+
+  // Every text of up to this many plain characters (see Vocabulary) keeps the lexeme alive; with exact, none longer.
+  struct Coverage {
+    uint64_t chars = 0;
+    bool exact = false;
+  };
+  Coverage PlainCoverage(LexId state);
+
+  size_t size() const { return states_.size(); }
+  size_t bytes() const { return states_.capacity() * sizeof(State) + lists_.bytes() + index_.bytes() + next_.bytes(); }
+
+ private:
+  enum class Kind : uint8_t { kRaw, kString, kClosed };
+  struct State {
+    Kind kind = Kind::kRaw;
+    uint32_t list = 0;      // expr, tag, expr, tag, ...
+    uint32_t escape = 0;    // strings: 0, or the escape being read
+    uint32_t complete = 0;  // list of tags
+    bool coverage_known = false;
+    Coverage coverage;
+  };
+
+  LexId Make(Kind kind, Alternatives alternatives, uint32_t escape);
+  Alternatives Of(LexId state) const;
+  LexId NextString(LexId state, uint8_t byte);
+  LexId NextPlain(LexId state, uint8_t byte);
+  LexId NextEscape(LexId state, uint8_t byte);
+  LexId ReadChar(const Alternatives& from, uint32_t code_point);
+  LexId ReadBytes(Alternatives from, std::string_view bytes);
+  bool CanRead(ExprId expr, uint32_t escape);
+  bool Covers(ExprId expr);
+
+  ExprPool* pool_;
+  Budget* budget_;
+  ExprId any_char_, text_, plain_star_;
+  std::vector<State> states_;
+  ListPool lists_;
+  ListPool index_;
+  std::vector<LexId> index_to_state_;
+  FlatMap next_;
+  FlatMap covers_;
+};
+
+}  // namespace deepinfer::grammar

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/machine.h"
+
+#include <algorithm>
+
+namespace deepinfer::grammar {
+namespace {
+
+bool IsBlank(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
+
+uint64_t Pair(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
+
+}  // namespace
+
+Machine::Machine(ExprPool* pool, Lexer* lexer, Goals* goals, Budget* budget, const MachineOptions& options)
+    : pool_(pool), lexer_(lexer), goals_(goals), budget_(budget), options_(options) {
+  states_.emplace_back().finished = true;
+  states_[kDeadState].next = std::make_unique<std::array<StateId, 256>>();
+  states_[kDeadState].next->fill(kDeadState);
+  item_index_.Intern({});
+  items_.emplace_back();
+  object_states_.emplace_back();
+  array_states_.emplace_back();
+}
+
+size_t Machine::bytes() const {
+  return item_index_.bytes() + items_.capacity() * sizeof(Item) + nodes_.capacity() * sizeof(Node) + lists_.bytes() +
+         states_.size() * (sizeof(State) + 1024) + object_states_.size() * 128 + array_states_.size() * 128 +
+         node_index_.bytes() + state_index_.bytes();
+}
+
+uint32_t Machine::InternItem(const Item& item) {
+  const uint32_t key[] = {item.kind, item.blanks, item.a, item.b, item.c};
+  const uint32_t id = item_index_.Intern(key);
+  if (id == items_.size()) items_.push_back(item);
+  return id;
+}
+
+uint32_t Machine::InternNode(uint32_t item, uint32_t below) {
+  const uint64_t key = Pair(item, below);
+  if (const uint32_t* known = node_index_.Find(key)) return *known;
+  const uint32_t id = static_cast<uint32_t>(nodes_.size());
+  nodes_.push_back({item, below});
+  node_index_.Insert(key, id);
+  return id;
+}
+
+StateId Machine::Start(const Program* program) {
+  program_ = program;
+  const uint32_t bottom = ListOf(InternNode(Item{}, 0));
+  Builder builder;
+  Follow(program->start, bottom, &builder);
+  return Finish(&builder);
+}
+
+// Nodes with the same item become one, with all that lies below either.
+StateId Machine::Finish(Builder* builder) {
+  std::vector<uint32_t>& nodes = builder->nodes;
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  if (nodes.empty()) return kDeadState;
+  if (nodes.size() > 1) {
+    std::sort(nodes.begin(), nodes.end(), [&](uint32_t a, uint32_t b) { return nodes_[a].item < nodes_[b].item; });
+    std::vector<uint32_t> merged;
+    for (size_t i = 0; i < nodes.size();) {
+      size_t end = i + 1;
+      while (end < nodes.size() && nodes_[nodes[end]].item == nodes_[nodes[i]].item) ++end;
+      if (end == i + 1) {
+        merged.push_back(nodes[i]);
+      } else {
+        std::vector<uint32_t> below;
+        for (size_t j = i; j < end; ++j) {
+          const auto list = lists_[nodes_[nodes[j]].below];
+          below.insert(below.end(), list.begin(), list.end());
+        }
+        std::sort(below.begin(), below.end());
+        below.erase(std::unique(below.begin(), below.end()), below.end());
+        merged.push_back(InternNode(nodes_[nodes[i]].item, lists_.Intern(below)));
+      }
+      i = end;
+    }
+    std::sort(merged.begin(), merged.end());
+    nodes = std::move(merged);
+  }
+  const uint32_t list = lists_.Intern(nodes);
+  if (const uint32_t* known = state_index_.Find(list)) return *known;
+  const StateId id = static_cast<StateId>(states_.size());
+  State& state = states_.emplace_back();
+  state.nodes = list;
+  state.finished = true;
+  for (uint32_t node : nodes) {
+    const Item& item = items_[nodes_[node].item];
+    state.complete |= item.kind == kEnd;
+    state.finished &= item.kind == kEnd;
+    state.pending |= (item.kind == kObjectColon && object_states_[item.b].pending) ||
+                     (item.kind == kArrayAfter && array_states_[item.b].pending);
+    state.unsure_comma |= (item.kind == kObjectAfter && object_states_[item.b].pending) ||
+                          (item.kind == kArrayAfter && array_states_[item.b].pending);
+  }
+  state_index_.Insert(list, id);
+  return id;
+}
+
+StateId Machine::ComputeNext(StateId state, uint8_t byte) {
+  if (!budget_->Spend()) return kDeadState;
+  Builder builder;
+  const auto span = lists_[states_[state].nodes];
+  const std::vector<uint32_t> nodes(span.begin(), span.end());
+  for (uint32_t node : nodes) {
+    const Item item = items_[nodes_[node].item];
+    Step(item, nodes_[node].below, byte, &builder);
+  }
+  const StateId next = Finish(&builder);
+  if (!budget_->ok()) return kDeadState;
+  if (states_[state].next == nullptr) {
+    states_[state].next = std::make_unique<std::array<StateId, 256>>();
+    states_[state].next->fill(kUnknown);
+  }
+  (*states_[state].next)[byte] = next;
+  return next;
+}
+
+void Machine::Step(const Item& item, uint32_t below, uint8_t byte, Builder* out) {
+  switch (item.kind) {
+    case kLexeme:
+      if (const LexId next = lexer_->Next(item.a, byte); next != kNoLex) AddLexeme(next, below, out);
+      break;
+    case kValue:
+      StepValue(item, below, byte, out);
+      break;
+    case kObjectFirst:
+    case kObjectNext:
+    case kObjectColon:
+    case kObjectAfter:
+      StepObject(item, below, byte, out);
+      break;
+    case kArrayFirst:
+    case kArrayNext:
+    case kArrayAfter:
+      StepArray(item, below, byte, out);
+      break;
+    default:
+      break;
+  }
+}
+
+bool Machine::Blank(Item item, uint32_t below, uint8_t byte, Builder* out) {
+  if (!IsBlank(byte)) return false;
+  if (item.blanks < options_.whitespace_max) {
+    ++item.blanks;
+    Add(item, below, out);
+  }
+  return true;
+}
+
+void Machine::AddLexeme(LexId lex, uint32_t below, Builder* out) {
+  if (!lexer_->IsClosed(lex)) Add(Item{kLexeme, 0, lex, 0, 0}, below, out);
+  const auto span = lexer_->Complete(lex);
+  const std::vector<uint32_t> tags(span.begin(), span.end());
+  for (uint32_t tag : tags) Return(below, tag, out);
+}
+
+void Machine::Follow(uint32_t program_state, uint32_t below, Builder* out) {
+  if (!budget_->Spend()) return;
+  const auto key = std::make_pair(program_state, below);
+  if (std::find(out->visited.begin(), out->visited.end(), key) != out->visited.end()) return;
+  out->visited.push_back(key);
+  const ProgramState& state = program_->states[program_state];
+  for (const ProgramEdge& edge : state.edges) {
+    const auto after = [&] { return ListOf(InternNode(Item{kReturn, 0, edge.target, 0, 0}, below)); };
+    switch (edge.kind) {
+      case ProgramEdge::kNothing:
+        Follow(edge.target, below, out);
+        break;
+      case ProgramEdge::kLexeme:
+        if (pool_->Nullable(edge.label)) Follow(edge.target, below, out);
+        if (const LexId lex = lexer_->Raw(edge.label); lex != kNoLex) Add(Item{kLexeme, 0, lex, 0, 0}, after(), out);
+        break;
+      case ProgramEdge::kValue:
+        if (!goals_->IsEmpty(edge.label)) {
+          Add(Item{kValue, options_.whitespace_max, edge.label, 0, 0}, after(), out);
+        }
+        break;
+      case ProgramEdge::kCall:
+        Follow(edge.label, after(), out);
+        break;
+    }
+  }
+  if (state.returns) Return(below, 0, out);
+}
+
+void Machine::Return(uint32_t below, uint32_t tag, Builder* out) {
+  const auto span = lists_[below];
+  const std::vector<uint32_t> parents(span.begin(), span.end());
+  for (uint32_t parent : parents) {
+    const Item item = items_[nodes_[parent].item];
+    const uint32_t under = nodes_[parent].below;
+    switch (item.kind) {
+      case kEnd:
+        out->nodes.push_back(parent);
+        break;
+      case kReturn:
+        Follow(item.a, under, out);
+        break;
+      case kObjectKey: {
+        const ObjectState next = AfterKey(goals_->Object(item.a), object_states_[item.b], tag);
+        Add(Item{kObjectColon, 0, item.a, InternObject(next), tag}, under, out);
+        break;
+      }
+      case kObjectValue:
+        Add(Item{kObjectAfter, 0, item.a, item.b, 0}, under, out);
+        break;
+      case kArrayValue:
+        Add(Item{kArrayAfter, 0, item.a, item.b, 0}, under, out);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void Machine::StepValue(const Item& item, uint32_t below, uint8_t byte, Builder* out) {
+  if (Blank(item, below, byte, out)) return;
+  const GoalId goal = item.a;
+  if (byte == '"') {
+    const uint32_t* known = string_values_.Find(goal);
+    const LexId lex = known != nullptr ? *known : lexer_->JsonString({{goals_->Strings(goal), 0}});
+    if (known == nullptr) string_values_.Insert(goal, lex);
+    if (lex != kNoLex) Add(Item{kLexeme, 0, lex, 0, 0}, below, out);
+  } else if (byte == '{') {
+    for (uint32_t shape : goals_->Objects(goal)) {
+      if (goals_->ObjectUsable(shape)) Add(Item{kObjectFirst, 0, shape, InternObject(ObjectState{}), 0}, below, out);
+    }
+  } else if (byte == '[') {
+    for (uint32_t shape : goals_->Arrays(goal)) {
+      if (goals_->ArrayUsable(shape)) Add(Item{kArrayFirst, 0, shape, InternArray(ArrayState{}), 0}, below, out);
+    }
+  } else {
+    const uint32_t* known = raw_values_.Find(goal);
+    LexId lex = known != nullptr ? *known : kNoLex;
+    if (known == nullptr) {
+      const uint8_t literals = goals_->Literals(goal);
+      std::vector<ExprId> options{goals_->Numbers(goal)};
+      if ((literals & 1) != 0) options.push_back(pool_->Literal("null"));
+      if ((literals & 2) != 0) options.push_back(pool_->Literal("false"));
+      if ((literals & 4) != 0) options.push_back(pool_->Literal("true"));
+      lex = lexer_->Raw(pool_->Or(std::move(options)));
+      raw_values_.Insert(goal, lex);
+    }
+    if (lex == kNoLex) return;
+    if (const LexId next = lexer_->Next(lex, byte); next != kNoLex) AddLexeme(next, below, out);
+  }
+}
+
+Lexer::Coverage Machine::PlainCoverage(StateId id) {
+  if (states_[id].coverage_known) return states_[id].coverage;
+  Lexer::Coverage coverage;
+  const auto span = lists_[states_[id].nodes];
+  const std::vector<uint32_t> nodes(span.begin(), span.end());
+  for (uint32_t node : nodes) {
+    const Item& item = items_[nodes_[node].item];
+    if (item.kind != kLexeme) continue;
+    const Lexer::Coverage one = lexer_->PlainCoverage(item.a);
+    if (one.chars > coverage.chars) coverage = one;
+  }
+  if (nodes.size() > 1) coverage.exact = false;  // others may allow longer texts
+  states_[id].coverage = coverage;
+  states_[id].coverage_known = true;
+  return coverage;
+}
+
+StateId Machine::Remember(StateId state, std::string_view bytes) {
+  if (!states_[state].pending) return state;
+  Builder builder;
+  const auto span = lists_[states_[state].nodes];
+  const std::vector<uint32_t> nodes(span.begin(), span.end());
+  for (uint32_t node : nodes) {
+    builder.nodes.push_back(InternNode(RememberItem(items_[nodes_[node].item], bytes), nodes_[node].below));
+  }
+  return Finish(&builder);
+}
+
+}  // namespace deepinfer::grammar

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/vocabulary.h"
+
+#include <algorithm>
+
+#include "core/utf8.h"
+
+namespace deepinfer::grammar {
+namespace {
+
+constexpr size_t kTokenBytesMax = 250;
+
+// Characters in a text of plain characters only; 0 where there is anything else.
+size_t PlainLength(const std::string& text, const std::vector<CodePointSet::Range>& plain) {
+  size_t count = 0;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Char c = DecodeUtf8(std::string_view(text).substr(i));
+    if (!c.valid) return 0;
+    const auto it = std::upper_bound(plain.begin(), plain.end(), CodePointSet::Range{c.code_point, UINT32_MAX});
+    if (it == plain.begin() || std::prev(it)->second < c.code_point) return 0;
+    i += c.size;
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+CodePointSet PlainCharacters() {
+  return CodePointSet().Add(0, 0x1F).Add('"').Add('\\').Add('<').Add(0x7F).Add(0x2028, 0x2029).Complement();
+}
+
+std::string SpecialSpelling(uint32_t id) {
+  return {static_cast<char>(0xFF), static_cast<char>(id >> 16), static_cast<char>(id >> 8), static_cast<char>(id)};
+}
+
+std::shared_ptr<const Vocabulary> Vocabulary::Create(std::span<const std::string> token_bytes,
+                                                     std::span<const uint32_t> special, std::span<const uint32_t> stop) {
+  return std::make_shared<const VocabularyImpl>(token_bytes, special, stop);
+}
+
+VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::span<const uint32_t> special,
+                               std::span<const uint32_t> stop)
+    : tokens_(token_bytes.begin(), token_bytes.end()), is_stop_(token_bytes.size(), false), next_same_(token_bytes.size(), -1) {
+  for (std::string& token : tokens_) {
+    // 0xFE and 0xFF never occur in text; 0xFF begins the spelling of special ids.
+    if (token.size() > kTokenBytesMax || token.find_first_of("\xFE\xFF") != std::string::npos) token.clear();
+  }
+  for (uint32_t id : special) {
+    if (id < tokens_.size()) tokens_[id] = SpecialSpelling(id);
+  }
+  for (uint32_t id : stop) {
+    if (id >= tokens_.size()) continue;
+    tokens_[id].clear();
+    is_stop_[id] = true;
+    stop_ids_.push_back(id);
+  }
+  const std::vector<CodePointSet::Range> plain = PlainCharacters().Ranges();
+  plain_.assign(kPlainCharsMax + 1, std::vector<uint32_t>(mask_words(), 0));
+  std::vector<uint32_t> all, residual;
+  for (uint32_t id = 0; id < tokens_.size(); ++id) {
+    if (tokens_[id].empty()) continue;
+    all.push_back(id);
+    const size_t length = PlainLength(tokens_[id], plain);
+    if (length == 0 || length > kPlainCharsMax) {
+      residual.push_back(id);
+      continue;
+    }
+    for (size_t k = length; k <= kPlainCharsMax; ++k) plain_[k][id / 32] |= 1u << (id % 32);
+  }
+  all_ = Build(all);
+  residual_ = Build(residual);
+}
+
+Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids) {
+  std::vector<uint32_t> sorted = ids;
+  std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
+    const int order = tokens_[a].compare(tokens_[b]);
+    return order != 0 ? order < 0 : a < b;
+  });
+  Trie trie;
+  std::vector<uint32_t> path;  // open nodes from the root
+  const std::string* last = nullptr;
+  int32_t last_id = -1;
+  for (uint32_t id : sorted) {
+    const std::string& token = tokens_[id];
+    if (last != nullptr && *last == token) {
+      next_same_[static_cast<size_t>(last_id)] = static_cast<int32_t>(id);
+      last_id = static_cast<int32_t>(id);
+      continue;
+    }
+    size_t common = 0;
+    while (last != nullptr && common < token.size() && common < last->size() && token[common] == (*last)[common]) ++common;
+    while (path.size() > common) {
+      trie.nodes[path.back()].skip = static_cast<uint32_t>(trie.nodes.size());
+      path.pop_back();
+    }
+    for (size_t i = common; i < token.size(); ++i) {
+      path.push_back(static_cast<uint32_t>(trie.nodes.size()));
+      Trie::Node node;
+      node.byte = static_cast<uint8_t>(token[i]);
+      node.depth = static_cast<uint8_t>(i);
+      trie.nodes.push_back(node);
+    }
+    trie.nodes[path.back()].token = static_cast<int32_t>(id);
+    last = &token;
+    last_id = static_cast<int32_t>(id);
+  }
+  while (!path.empty()) {
+    trie.nodes[path.back()].skip = static_cast<uint32_t>(trie.nodes.size());
+    path.pop_back();
+  }
+  return trie;
+}
+
+}  // namespace deepinfer::grammar
