@@ -24,7 +24,7 @@ class ChatParser {
     std::string constraint;
     DI_RETURN_IF_ERROR(ParseFormat(&constraint));
     DI_RETURN_IF_ERROR(CheckPrefix());
-    DI_RETURN_IF_ERROR(FinishRequest(root_.Member("messages"), options_, std::move(constraint), &request_));
+    DI_RETURN_IF_ERROR(FinishRequest(root_, "messages", options_, std::move(constraint), &request_));
     return std::move(request_);
   }
 
@@ -62,6 +62,9 @@ class ChatParser {
 
   Status ParseMessage(const Field& field, bool last) {
     DI_ASSIGN_OR_RETURN(const Role role, ReadRole(field.Member("role")));
+    if (role == Role::kSystem || role == Role::kUser || role == Role::kAssistant) {
+      DI_RETURN_IF_ERROR(ReadOptionalString(field.Member("name")).status());
+    }
     if (!open_calls_.empty() && role != Role::kTool) return MissingResults(field);
     Message message(role);
     const Field content = field.Member("content");

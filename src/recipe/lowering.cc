@@ -11,8 +11,8 @@ namespace deepinfer::recipe {
 namespace {
 
 // Earlier reasoning is a string in thinking mode and nothing otherwise. Where missing reasoning is refused, that is about
-// the calls that the model is in the middle of: those after the last user message.
-Status FillReasoning(const Field& field, const RecipeOptions& options, Conversation* conversation) {
+// what the model is in the middle of: turns after the last user message, where it calls tools or could.
+Status FillReasoning(const Field& field, bool lists_tools, const RecipeOptions& options, Conversation* conversation) {
   bool same_turn = true;
   for (auto message = conversation->messages.rbegin(); message != conversation->messages.rend(); ++message) {
     if (message->role == Role::kUser) same_turn = false;
@@ -20,8 +20,8 @@ Status FillReasoning(const Field& field, const RecipeOptions& options, Conversat
     if (!conversation->thinking) {
       message->reasoning.reset();
     } else if (!message->reasoning) {
-      if (options.reject_missing_reasoning && same_turn && !message->tool_calls.empty()) {
-        return field.Bad("the reasoning of an assistant message with tool calls must be passed back in thinking mode");
+      if (options.reject_missing_reasoning && same_turn && (lists_tools || !message->tool_calls.empty())) {
+        return field.Bad("the reasoning of the assistant messages since the last user message must be passed back");
       }
       message->reasoning = "";
     }
@@ -157,7 +157,9 @@ void DecideThinking(const std::optional<ThinkingSetting>& thinking, const std::o
   }
 }
 
-Status FinishRequest(const Field& messages, const RecipeOptions& options, std::string schema_constraint, Request* request) {
+Status FinishRequest(const Field& root, std::string_view key, const RecipeOptions& options,
+                     std::string schema_constraint, Request* request) {
+  const Field messages = root.Member(key);
   Conversation& conversation = request->conversation;
   if (conversation.messages.size() > options.limits.messages_max) {
     return Error(Code::kResourceExhausted, "{} messages are over the limit of {}", conversation.messages.size(),
@@ -168,7 +170,7 @@ Status FinishRequest(const Field& messages, const RecipeOptions& options, std::s
   if (num_images > options.limits.images_max) {
     return Error(Code::kResourceExhausted, "{} images are over the limit of {}", num_images, options.limits.images_max);
   }
-  DI_RETURN_IF_ERROR(FillReasoning(messages, options, &conversation));
+  DI_RETURN_IF_ERROR(FillReasoning(messages, root.Member("tools").size() > 0, options, &conversation));
   if (conversation.format.kind == FormatKind::kJsonObject) DI_RETURN_IF_ERROR(CheckJsonWord(messages, *request));
 
   const bool required = conversation.tool_choice == ToolChoice::kRequired;

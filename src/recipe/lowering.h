@@ -110,7 +110,8 @@ bool IsBase64(std::string_view text, bool padding_optional);
 // --- the end ---
 
 // Reasoning of earlier turns by the thinking mode, parse options, output constraint, image limit.
-// `messages` is the field that errors are about.
-Status FinishRequest(const Field& messages, const RecipeOptions& options, std::string schema_constraint, Request* request);
+// `key` names the messages' field, which errors are about.
+Status FinishRequest(const Field& root, std::string_view key, const RecipeOptions& options,
+                     std::string schema_constraint, Request* request);
 
 }  // namespace deepinfer::recipe

@@ -56,7 +56,7 @@ class MessagesParser {
     }
     std::string constraint;
     if (IsDefault()) DI_RETURN_IF_ERROR(ParseFormat(&constraint));
-    DI_RETURN_IF_ERROR(FinishRequest(root_.Member("messages"), options_, std::move(constraint), &request_));
+    DI_RETURN_IF_ERROR(FinishRequest(root_, "messages", options_, std::move(constraint), &request_));
     return std::move(request_);
   }
 

@@ -70,6 +70,14 @@ void SortResults(const std::vector<ToolCall>& calls, const std::vector<size_t>& 
   for (size_t i = 0; i < slots.size(); ++i) (*messages)[slots[i]] = std::move(results[i]);
 }
 
+// V4 writes the calls of a message in the order of their ids.
+void SortCalls(std::vector<Message>* messages) {
+  for (Message& message : *messages) {
+    std::stable_sort(message.tool_calls.begin(), message.tool_calls.end(),
+                     [](const ToolCall& a, const ToolCall& b) { return a.id < b.id; });
+  }
+}
+
 // V4.1 sorts the results of a run of tool and user messages, whose user texts stay where they are; V4 those of a run of
 // tool messages.
 void OrderResults(ModelVersion version, std::vector<Message>* messages) {
@@ -87,7 +95,7 @@ void OrderResults(ModelVersion version, std::vector<Message>* messages) {
     } else if (message.role != Role::kUser || version == ModelVersion::kV4) {
       flush();
     }
-    if (message.role == Role::kAssistant) assistant = &message;
+    if (message.role == Role::kAssistant && !message.tool_calls.empty()) assistant = &message;
   }
   flush();
 }
@@ -97,6 +105,7 @@ void OrderResults(ModelVersion version, std::vector<Message>* messages) {
 std::vector<Message> NormalizeMessages(const std::vector<Message>& messages, ModelVersion version, bool needs_system) {
   std::vector<Message> result =
       MergeNeighbours(version == ModelVersion::kV4 ? GatherSystem(messages) : messages, version);
+  if (version == ModelVersion::kV4) SortCalls(&result);
   OrderResults(version, &result);
   if (needs_system && (result.empty() || result.front().role != Role::kSystem)) {
     result.insert(result.begin(), Message(Role::kSystem));

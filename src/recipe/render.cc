@@ -59,23 +59,24 @@ class Renderer {
     if (messages.empty() && conversation_.thinking && !Is41()) RenderEffort();
     const Message* before = nullptr;
     for (const Message& message : messages) {
-      RenderMessage(message, before);
+      RenderMessage(message, before, &message == &messages.back());
       before = &message;
     }
-    if (before == nullptr || !(before->prefix || before->task != Task::kNone)) RenderHeader();
+    const bool open = before != nullptr && (before->prefix || before->task != Task::kNone);
+    if (!open) RenderHeader();
+    if (OpensCalls()) RenderCallsOpening(version_, &prompt_);
     return std::move(prompt_);
   }
 
  private:
   bool Is41() const { return version_ == ModelVersion::kV41; }
   bool ToolsActive() const { return !conversation_.tools.empty() && conversation_.tool_choice != ToolChoice::kNone; }
-  // V4 has no later system messages to make deferred tools available, so it lists them all at the top.
-  bool Listed(const ToolDefinition& tool) const { return !Is41() || !tool.deferred; }
+  static bool Listed(const ToolDefinition& tool) { return !tool.deferred; }
   bool HasFormatText() const {
     return conversation_.format.kind == FormatKind::kJsonObject || conversation_.format.kind == FormatKind::kJsonSchema;
   }
 
-  void RenderMessage(const Message& message, const Message* before) {
+  void RenderMessage(const Message& message, const Message* before, bool last) {
     const bool first = before == nullptr;
     if (first) RenderOpening(message);
     switch (message.role) {
@@ -98,7 +99,7 @@ class Renderer {
         prompt_.Add(message.content);
         break;
       case Role::kAssistant:
-        RenderAssistant(message, before);
+        RenderAssistant(message, before, last);
         break;
     }
   }
@@ -167,7 +168,8 @@ class Renderer {
     prompt_.Add(kBlankLine);
     AddProse(text.before, &prompt_);
     prompt_.Add(SchemaLines(listed));
-    AddProse(text.after, &prompt_);
+    // In V4's text each schema brings its own line feed, so an empty list leaves one less.
+    AddProse(!Is41() && listed.empty() ? text.after.substr(1) : text.after, &prompt_);
   }
 
   void RenderFormat() {
@@ -205,21 +207,23 @@ class Renderer {
     return thinking && (ToolsActive() || message.prefix);
   }
 
-  void RenderAssistant(const Message& message, const Message* before) {
+  void RenderAssistant(const Message& message, const Message* before, bool last) {
     const bool answers_task = before != nullptr && before->task != Task::kNone;
     if (!answers_task) {
       prompt_.Add(Control::kAssistant);
-      if (KeepsReasoning(message, before == nullptr)) {
+      const bool kept = KeepsReasoning(message, before == nullptr);
+      if (kept) {
         prompt_.Add(Control::kThinkStart);
         prompt_.AddGrounded(message.reasoning.value_or(""));
-        if (!message.prefix || !message.content.text.empty()) prompt_.Add(Control::kThinkEnd);
-      } else {
-        prompt_.Add(Control::kThinkEnd);
       }
+      // A prefix without content goes on thinking.
+      const bool goes_on = message.prefix && conversation_.thinking && message.content.text.empty() &&
+                           message.tool_calls.empty() && (kept || !Is41());
+      if (!goes_on) prompt_.Add(Control::kThinkEnd);
     }
     prompt_.AddGrounded(message.content.text);
     if (!message.tool_calls.empty()) RenderCalls(message.tool_calls, version_, &prompt_);
-    if (message.prefix) return;
+    if (message.prefix && (Is41() || last)) return;
     prompt_.Add(Control::kEos);
     RenderTask(message);
   }
@@ -255,7 +259,6 @@ class Renderer {
   void RenderHeader() {
     prompt_.Add(Control::kAssistant);
     prompt_.Add(conversation_.thinking ? Control::kThinkStart : Control::kThinkEnd);
-    if (OpensCalls()) RenderCallsOpening(version_, &prompt_);
   }
 
   const Conversation& conversation_;

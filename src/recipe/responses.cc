@@ -23,7 +23,7 @@ class ResponsesParser {
     std::string constraint;
     DI_RETURN_IF_ERROR(ParseText(&constraint));
     if (IsDefault()) DI_RETURN_IF_ERROR(ParseMore());
-    DI_RETURN_IF_ERROR(FinishRequest(root_.Member("input"), options_, std::move(constraint), &request_));
+    DI_RETURN_IF_ERROR(FinishRequest(root_, "input", options_, std::move(constraint), &request_));
     return std::move(request_);
   }
 
