@@ -14,49 +14,63 @@ using kv::kLate;
 // A refused request that is still too large for what is free is looked at again after this many steps, because others
 // may have published blocks of its prompt meanwhile.
 constexpr int64_t kRetrySteps = 16;
-// Waiting requests that are tried behind one that does not fit.
-constexpr int32_t kTries = 4;
-
-// Blocks that it takes to run what is known of a request, and one token more.
-int64_t BlocksOf(const Request& r) { return (r.length() + kBlockTokens) / kBlockTokens; }
+// Waiting requests that are tried, one behind the other, until one fits.
+constexpr size_t kTries = 4;
 
 }  // namespace
 
+// Blocks that must be there to let a request in: for what is known of it and one token more; for all that it may become
+// where it cannot be preempted later.
+int64_t Scheduler::BlocksToAdmit(const Request& r) const {
+  const int64_t rows = r.replay == Replay::kBounded ? r.length_max - 1 : std::min(r.length() + 1, r.length_max - 1);
+  return (rows + kBlockTokens - 1) / kBlockTokens;
+}
+
+// The same for pages: those that cannot be preempted must all be able to go on at the same time.
+bool Scheduler::PagesToAdmit(const Request& r) const {
+  if (r.replay != Replay::kBounded) return true;
+  int64_t requests = 1;
+  for (const uint32_t index : running_) requests += requests_[index].replay == Replay::kBounded;
+  for (const int32_t pages : config_.pages) {
+    if (pages > 0 && requests * config_.pages_per_request_min() > pages) return false;
+  }
+  return true;
+}
+
 void Scheduler::Admit() {
   if (starved_.has_value()) return;
-  int32_t refused = 0;
-  for (size_t at = 0; at < queue_.size() && refused < kTries;) {
+  for (size_t at = 0; at < queue_.size() && at < kTries;) {
     const uint32_t index = queue_[at];
     if (cache_.HasSlot() && TryAdmit(index)) {
       queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(at));
-      for (size_t i = 0; i < at; ++i) ++requests_[queue_[i]].bypassed;
       stats_.bypasses += at > 0;
+      bool enough = false;  // somebody ahead was passed as often as he may be
+      for (size_t i = 0; i < at; ++i) enough = ++requests_[queue_[i]].bypassed >= config_.bypass_max || enough;
+      if (enough) return;
       continue;
     }
     if (at == 0 && room_on_its_way_ == 0 && PreemptOneBehind(requests_[index], true) && room_on_its_way_ == 0) continue;
     if (!cache_.HasSlot() || requests_[index].bypassed >= config_.bypass_max) return;
     ++at;
-    ++refused;
   }
 }
 
-// What is free and not promised: to running prompts the rest of theirs, to decodes one block to grow into.
+// What is free and not promised: to running prompts the rest of theirs, to decodes one block to grow into, to requests
+// that cannot be preempted all that they may need.
 int64_t Scheduler::FreeForAdmission() const {
   int64_t free = cache_.available_blocks();
   for (const uint32_t index : running_) {
     const Request& r = requests_[index];
     if (std::holds_alternative<state::Draining>(r.state)) continue;
-    if (std::holds_alternative<state::Decoding>(r.state)) {
-      --free;
-    } else {
-      free -= std::max<int64_t>(0, BlocksOf(r) - cache_.blocks().end(r.slot()));
-    }
+    const bool decoding = std::holds_alternative<state::Decoding>(r.state) && r.replay != Replay::kBounded;
+    free -= decoding ? 1 : std::max<int64_t>(0, BlocksToAdmit(r) - cache_.blocks().end(r.slot()));
   }
   return free;
 }
 
 bool Scheduler::TryAdmit(uint32_t index) {
   Request& r = requests_[index];
+  if (!PagesToAdmit(r)) return false;
   const int64_t free = FreeForAdmission();
   const bool refused_lately = r.refused_step >= 0 && next_step_ - r.refused_step < kRetrySteps;
   if (refused_lately && r.blocks_wanted > free) return false;
@@ -64,14 +78,14 @@ bool Scheduler::TryAdmit(uint32_t index) {
   TakeHits(&r, &following);
   // Hits that were cached are free no more.
   const int64_t left = FreeForAdmission();
-  const int64_t wanted = std::min<int64_t>(BlocksOf(r), config_.blocks) - cache_.blocks().end(following.lease.slot());
+  const int64_t wanted = BlocksToAdmit(r) - cache_.blocks().end(following.lease.slot());
   if (wanted > left) {
     r.blocks_wanted = wanted + (free - left);
     r.refused_step = next_step_;
     cache_.Release(std::move(following.lease));
     return false;
   }
-  r.state.emplace<state::Following>(std::move(following));
+  r.state = std::move(following);
   InsertOrdered(&running_, index);
   return true;
 }
@@ -197,7 +211,7 @@ void Scheduler::BeginPrefill(uint32_t index) {
   stats_.replayed_rows += std::max<int64_t>(0, hit - r.starts.first_row);
   stats_.snapshot_hits += r.starts.uses_snapshot[kEarly] || r.starts.uses_snapshot[kLate];
   SlotLease lease = r.TakeLease();
-  r.state.emplace<state::Prefilling>(std::move(lease), r.starts.first_row, r.length());
+  r.state = state::Prefilling{std::move(lease), r.starts.first_row, r.length()};
   AnnounceAhead(index);
 }
 

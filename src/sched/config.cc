@@ -53,6 +53,11 @@ Status Config::Validate() const {
   DI_RETURN_IF_ERROR(InRange("prefill_rows_max", prefill_rows_max, 1, kMany));
   DI_RETURN_IF_ERROR(InRange("step_rows_max", step_rows_max, int64_t{slots} + 1, kMany));
   DI_RETURN_IF_ERROR(InRange("blocks", blocks, 1, kMany));
+  constexpr int64_t kTableEntriesMax = int64_t{1} << 29;
+  if (int64_t{slots} * blocks_per_request_max() > kTableEntriesMax) {
+    return Error(Code::kInvalidArgument, "slots x length_max: {} x {} tokens make block tables of more than {} entries", slots,
+                 length_max, kTableEntriesMax);
+  }
   const bool has_group[kv::kLayerGroups] = {layers.first_late() > 0,
                                             layers.first_late() < layers.num_layers || draft_rows > 0};
   for (const auto group : {kv::kEarly, kv::kLate}) {

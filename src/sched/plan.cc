@@ -41,7 +41,7 @@ bool Scheduler::Plan(StepPlan* plan) {
   PlanPrefills(plan);
   if (plan->entries.empty()) {
     --flights_used_;
-    EndOneStuck();
+    BreakStall();
     return false;
   }
   empty_plans_ = 0;
@@ -187,7 +187,7 @@ void Scheduler::PlanPrefill(uint32_t index, int64_t granted, StepPlan* plan) {
   r.pending_min += 1;
   r.pending_max += 1;
   SlotLease lease = r.TakeLease();
-  r.state.emplace<state::Decoding>(std::move(lease));
+  r.state = state::Decoding{std::move(lease)};
   if (!r.forking.empty()) PlanForks(index, plan);
 }
 
@@ -230,7 +230,8 @@ void Scheduler::PlanForks(uint32_t leader_index, StepPlan* plan) {
   const auto entry = static_cast<int32_t>(plan->entries.size()) - 1;
   for (const uint32_t index : leader.forking) {
     Request& r = requests_[index];
-    if (!cache_.HasSlot()) break;
+    const int64_t blocks = BlocksToAdmit(r) - leader.length() / kBlockTokens;
+    if (!cache_.HasSlot() || !PagesToAdmit(r) || FreeForAdmission() < blocks) break;
     SlotLease lease = cache_.TakeSlot();
     if (!cache_.Fork(leader.slot(), lease.slot(), leader.length(), &plan->copies)) {
       cache_.Release(std::move(lease));
@@ -238,7 +239,7 @@ void Scheduler::PlanForks(uint32_t leader_index, StepPlan* plan) {
     }
     plan->forks.push_back({entry, IdOf(index), lease.slot()});
     NewestFlight().forks.push_back({index, EntryKind::kPrefill, 1, leader.length()});
-    r.state.emplace<state::Decoding>(std::move(lease));
+    r.state = state::Decoding{std::move(lease)};
     InsertOrdered(&running_, index);
     r.starts = leader.starts;
     r.hit = leader.hit;

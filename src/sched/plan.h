@@ -29,6 +29,9 @@ struct RequestId {
   bool operator==(const RequestId&) const = default;
 };
 
+// Late pages hold rows of the draft stages too. An executor that has such stages fills them for every request, drafts or
+// not, because pages are passed on as snapshots.
+
 enum class EntryKind : uint8_t { kPrefill, kDecode };
 
 // The rows of one request in a step.

@@ -31,7 +31,7 @@ enum class EndReason : uint8_t {
   kFinished,   // a result said so, or its length limit is reached
   kCancelled,  // Cancel
   kFailed,     // a result said so
-  kNoRoom,     // it can neither get memory nor be resumed (see Scheduler)
+  kNoRoom,     // against a hang, should memory be held by requests alone that nobody can preempt: not seen
 };
 
 namespace state {

@@ -7,7 +7,7 @@
 namespace deepinfer::sched {
 namespace {
 
-// Plans in a row that found nothing to do while nothing was in flight, before a request is given up.
+// Plans in a row that found nothing to do while nothing was in flight: more than it takes to let somebody in.
 constexpr int32_t kEmptyPlansMax = 4;
 
 }  // namespace
@@ -65,18 +65,24 @@ void Scheduler::Preempt(uint32_t index) {
   ++stats_.preemptions;
   ++room_on_its_way_;
   SlotLease lease = r.TakeLease();
-  r.state.emplace<state::Draining>(std::move(lease), true, true, EndReason::kFinished);
+  r.state = state::Draining{std::move(lease), true, true, EndReason::kFinished};
   if (r.drained()) FinishDraining(index);
 }
 
-// Nothing runs and nothing can be planned: only requests that cannot be preempted hold memory. The last one goes.
-void Scheduler::EndOneStuck() {
+// Nothing is in flight and nothing can be planned: somebody waits for memory that others hold whom he cannot preempt, and
+// they wait for him. Then order does not count: the last that can be preempted makes room.
+void Scheduler::BreakStall() {
   if (flights_used_ > 0 || (running_.empty() && queue_.empty())) {
     empty_plans_ = 0;
     return;
   }
   if (++empty_plans_ < kEmptyPlansMax) return;
   empty_plans_ = 0;
+  for (size_t i = running_.size(); i-- > 0;) {
+    if (!CanPreempt(requests_[running_[i]])) continue;
+    ++stats_.yields;
+    return Preempt(running_[i]);
+  }
   End(running_.empty() ? queue_.front() : running_.back(), EndReason::kNoRoom);
 }
 

@@ -163,6 +163,11 @@ bool Scheduler::Cancel(RequestId id) {
   return true;
 }
 
+void Scheduler::SetDrafts(RequestId id, int32_t drafts) {
+  DI_CHECK(drafts >= 0 && drafts <= config_.draft_rows);
+  if (Request* r = Find(id)) r->drafts = drafts;
+}
+
 void Scheduler::End(uint32_t index, EndReason reason) {
   Request& r = requests_[index];
   QueueForks(&r);
@@ -178,7 +183,7 @@ void Scheduler::End(uint32_t index, EndReason reason) {
   const bool makes_room = draining != nullptr && draining->makes_room;
   if (reason != EndReason::kFailed) KeepWindows(r, r.computed);
   SlotLease lease = r.TakeLease();
-  r.state.emplace<state::Draining>(std::move(lease), false, makes_room, reason);
+  r.state = state::Draining{std::move(lease), false, makes_room, reason};
   if (r.drained()) FinishDraining(index);
 }
 
@@ -191,7 +196,7 @@ void Scheduler::FinishDraining(uint32_t index) {
   if (preempted) KeepWindows(r, r.computed);
   ReleaseCache(index);
   if (!preempted) return Retire(index, reason);
-  r.state.emplace<state::Queued>();
+  r.state = state::Queued{};
   r.bypassed = 0;
   r.refused_step = -1;
   InsertOrdered(&queue_, index);
@@ -208,7 +213,7 @@ void Scheduler::Retire(uint32_t index, EndReason reason) {
   ended_.push_back({IdOf(index), reason});
   r.live = false;
   ++r.generation;
-  r.state.emplace<state::Queued>();
+  r.state = state::Queued{};
   r.tokens = {};
   r.chain = {};
   r.images = {};
@@ -217,7 +222,7 @@ void Scheduler::Retire(uint32_t index, EndReason reason) {
 
 void Scheduler::QueueForks(Request* leader) {
   for (const uint32_t index : leader->forking) {
-    requests_[index].state.emplace<state::Queued>();
+    requests_[index].state = state::Queued{};
     InsertOrdered(&queue_, index);
     ++stats_.forks_queued;
   }

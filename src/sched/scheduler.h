@@ -22,8 +22,8 @@
 // - After Submit no memory is allocated: not in Plan, not in Complete, not in Cancel.
 //
 // Preempted requests are run again from their tokens. A kBounded request that began at a hit cannot be (its blocks may be
-// gone, and with them its bits): it is never preempted. Should memory be held by such requests alone, so that nothing can
-// go on, the last of them in order ends with EndReason::kNoRoom; swapping to host memory will take that place.
+// gone, and with them its bits): it is never preempted, and kBounded requests are let in only with room for all that they
+// may become. Swapping to host memory will lift that.
 //
 // Not thread-safe. Nothing blocks. Cost: O(requests running) a plan and a completion, O(blocks of the prompt) an admission.
 #pragma once
@@ -74,6 +74,7 @@ struct Stats {
   int64_t takeovers = 0;         // times a follower went on because nobody computed the next block any more
   int64_t bypasses = 0;
   int64_t stalls = 0;            // requests left out of a plan for want of memory
+  int64_t yields = 0;            // requests preempted for one behind them that cannot be
   int64_t late_results = 0;      // entries whose request had ended meanwhile
   std::array<int64_t, kNumStates> cancels{};  // by the state that it met (index of State)
   std::array<int64_t, 4> ended{};             // by EndReason
@@ -90,6 +91,9 @@ class Scheduler {
 
   // The request ends as soon as no step in flight uses its cache. False if it has ended already. Other choices go on.
   bool Cancel(RequestId id);
+
+  // Drafts per verify step from the next plan on, as drafting goes well or not. REQUIRES: 0 .. Config::draft_rows.
+  void SetDrafts(RequestId id, int32_t drafts);
 
   // The next step. False: nothing can run now, or steps_in_flight plans are out. `plan` is overwritten; make one with
   // MakePlan and use it again, so that it need not grow. The tables are as the plan's step must see them until the next
@@ -159,6 +163,8 @@ class Scheduler {
   // admit.cc: from the queue to the first row.
   void Admit();
   bool TryAdmit(uint32_t index);
+  int64_t BlocksToAdmit(const Request& r) const;
+  bool PagesToAdmit(const Request& r) const;
   int64_t FreeForAdmission() const;
   int64_t HitBlocksMax(const Request& r) const;
   bool TakeHits(Request* r, state::Following* following);
@@ -190,7 +196,7 @@ class Scheduler {
   bool CanPreempt(const Request& r) const;
   void Preempt(uint32_t index);
   void NoteStalled(const Request& r);
-  void EndOneStuck();
+  void BreakStall();
 
   // complete.cc: results.
   void Apply(const FlightEntry& entry, const EntryResult& result, std::span<const int32_t> tokens);

@@ -38,7 +38,6 @@ class FakeExecutor {
 
   // "" or the first thing that went wrong.
   const std::string& violation() const { return violation_; }
-  int64_t replayed_reads() const { return replayed_reads_; }
 
   // The token that follows a sequence with that signature.
   static int32_t NextToken(uint64_t signature, uint32_t choice);
@@ -105,7 +104,6 @@ class FakeExecutor {
   std::vector<int32_t> tokens_;
   sched::StepResult result_;
   std::string violation_;
-  int64_t replayed_reads_ = 0;
 };
 
 }  // namespace deepinfer::sim

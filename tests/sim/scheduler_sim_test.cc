@@ -31,9 +31,9 @@ TEST(SchedulerSim, HoldsItsPromisesForEverySeed) {
   const auto seeds = static_cast<double>(last_seed - first_seed + 1);
   fmt::print("{} seeds, {:.0f} requests and {:.0f} steps each\n", seeds, static_cast<double>(total.requests) / seeds,
              static_cast<double>(stats.steps) / seeds);
-  fmt::print("preemptions {}, forks {} (queued {}), followed blocks {}, takeovers {}, bypasses {}, stalls {}\n",
+  fmt::print("preemptions {}, forks {} (queued {}), followed blocks {}, takeovers {}, bypasses {}, stalls {}, yields {}\n",
              stats.preemptions, stats.forks, stats.forks_queued, stats.blocks_followed, stats.takeovers, stats.bypasses,
-             stats.stalls);
+             stats.stalls, stats.yields);
   fmt::print("cached {} of {} prompt tokens, replayed rows {}, snapshot hits {}, evictions {}, late results {}\n",
              stats.cached_tokens, stats.prompt_tokens, stats.replayed_rows, stats.snapshot_hits, total.evictions,
              stats.late_results);

@@ -25,6 +25,9 @@ constexpr int64_t kStepMs = 10;
 // out, a few plans find nothing, and one admits it.
 constexpr int64_t kProgressPlans = 40;
 
+// Stands for the state of a request that the scheduler has let go.
+constexpr size_t kGone = 99;
+
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
@@ -119,6 +122,8 @@ class Simulation {
     sched::OrderKey key;
     int64_t submitted_turn = 0;
     bool started = false;
+    size_t state_before = 0;
+    int32_t passes = 0;
   };
 
   template <typename... Args>
@@ -197,7 +202,9 @@ class Simulation {
 
   void Plan() {
     const bool full = scheduler_->steps_out() == config_.steps_in_flight;
+    for (auto& [index, client] : live_) client.state_before = scheduler_->StateOf(client.id).value_or(kGone);
     const bool planned = scheduler_->Plan(&plan_);
+    CountPasses();
     if (planned && full) Fail("a plan beyond steps_in_flight");
     if (!full) WatchFirst(planned);
     if (!planned) return;
@@ -214,6 +221,22 @@ class Simulation {
     executor_->Launch(plan_);
   }
 
+  // Nobody who waits is passed by more than bypass_max that come later in order.
+  void CountPasses() {
+    for (const auto& [index, admitted] : live_) {
+      if (admitted.state_before != 0 || scheduler_->StateOf(admitted.id).value_or(0) < 2) continue;
+      for (auto& [other_index, client] : live_) {
+        const bool waits = client.state_before == 0 && scheduler_->StateOf(client.id) == size_t{0};
+        if (waits && client.key < admitted.key && ++client.passes > config_.bypass_max) {
+          Fail("request {} was passed by {}", client.id.index, client.passes);
+        }
+      }
+    }
+    for (auto& [index, client] : live_) {
+      if (scheduler_->StateOf(client.id).value_or(kGone) > 1) client.passes = 0;
+    }
+  }
+
   // The first in order of those that run gets rows again and again, whatever the others do; and if nobody runs, the
   // first that waits is let in.
   void WatchFirst(bool planned) {
@@ -221,8 +244,8 @@ class Simulation {
     bool first_runs = false;
     for (const auto& [index, client] : live_) {
       if (client.bounded) return;  // those may hold memory that nobody can take from them
-      if (client.done) continue;
-      const size_t state = scheduler_->StateOf(client.id).value();
+      const size_t state = scheduler_->StateOf(client.id).value_or(kGone);
+      if (client.done || state == kGone) continue;
       const bool runs = state > 1;
       if (first == nullptr || (runs && !first_runs) || (runs == first_runs && client.key < first->key)) first = &client;
       first_runs = first_runs || runs;
@@ -286,7 +309,7 @@ class Simulation {
 
   void CheckEnd(const Client& client, sched::EndReason reason) {
     if (scheduler_->Tokens(client.id).size() != 0) Fail("request {} ended and is still there", client.id.index);
-    if (reason == sched::EndReason::kNoRoom && !bounded_) Fail("request {} found no room", client.id.index);
+    if (reason == sched::EndReason::kNoRoom) Fail("request {} found no room", client.id.index);
     if (reason == sched::EndReason::kFailed && !client.fails) Fail("request {} failed", client.id.index);
     uint64_t signature = FakeExecutor::kEmpty;
     for (size_t i = 0; i < client.tokens.size(); ++i) {
@@ -357,6 +380,7 @@ void Report::Add(const Report& other) {
   add(stats.takeovers, other.stats.takeovers);
   add(stats.bypasses, other.stats.bypasses);
   add(stats.stalls, other.stats.stalls);
+  add(stats.yields, other.stats.yields);
   add(stats.late_results, other.stats.late_results);
   for (size_t i = 0; i < stats.cancels.size(); ++i) add(stats.cancels[i], other.stats.cancels[i]);
   for (size_t i = 0; i < stats.ended.size(); ++i) add(stats.ended[i], other.stats.ended[i]);
