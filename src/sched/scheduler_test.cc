@@ -155,7 +155,7 @@ TEST(Scheduler, FullQueueRefusesAndRecovers) {
 }
 
 // A11, A25: whole prompts in the cache, and the shortest ones.
-TEST(Scheduler, CompleteHitsLeaveOneRowToRun) {
+TEST(SchedulerCasesA, A11_A25_CompleteHitsLeaveOneRowToRun) {
   for (const int64_t n : {1, 2, 3, 127, 128, 129, 256, 1024}) {
     Scene scene(SmallConfig());
     scene.Submit(Spec(n, 1));
@@ -498,7 +498,7 @@ TEST(Scheduler, PriorityIsAHeadStart) {
 }
 
 // A16: a cache for two of six.
-TEST(Scheduler, PreemptedRequestsFinish) {
+TEST(SchedulerCasesA, A16_PreemptedRequestsFinish) {
   Config config = SmallConfig();
   config.blocks = 18;
   config.steps_in_flight = 2;
@@ -530,7 +530,7 @@ TEST(Scheduler, BoundedRequestsAreLetInWithRoomForAllAndNeverPreempted) {
 }
 
 // A17: pages that left the window come back, with drafts and cancellations.
-TEST(Scheduler, WindowPagesDoNotLeak) {
+TEST(SchedulerCasesA, A17_WindowPagesDoNotLeak) {
   Config config = SmallConfig();
   config.draft_rows = 5;
   config.steps_in_flight = 2;
@@ -558,7 +558,7 @@ TEST(Scheduler, WindowPagesDoNotLeak) {
 }
 
 // A37: a chunk larger than the whole pool.
-TEST(Scheduler, PromptsThatFitStartInSmallerChunks) {
+TEST(SchedulerCasesA, A37_PromptsThatFitStartInSmallerChunks) {
   Config config = SmallConfig();
   config.blocks = 20;
   config.pages = {12, 12};
