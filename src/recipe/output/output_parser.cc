@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/output/output_parser.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ struct OutputParser::Impl {
 
   bool compatible() const { return profile == Profile::kCompatible; }
   bool Begin(bool ids, OutputEvents* events);
+  void AppendToRun(std::string_view bytes);
   void FeedRun();
   void FeedText(TokenId id, const TokenScore* score);
   void FeedIds(std::span<const TokenId> ids, std::span<const TokenScore> scores);
@@ -69,7 +71,8 @@ struct OutputParser::Impl {
   bool ids_input = false;
   bool finished = false;
   Utf8Repair repair;
-  std::string run;  // bytes of neighbouring ordinary tokens
+  std::string run;  // its first run_size bytes: neighbouring ordinary tokens
+  size_t run_size = 0;
   int64_t uncounted = 0;
 
   // Compatible profile: a chunk that ends in U+FFFD, or has no text, waits for the next.
@@ -92,10 +95,19 @@ bool OutputParser::Impl::Begin(bool ids, OutputEvents* events) {
   return true;
 }
 
+void OutputParser::Impl::AppendToRun(std::string_view bytes) {
+  constexpr size_t kPadding = OutputVocabulary::kPadding;
+  if (run.size() < run_size + bytes.size() + kPadding) run.resize(2 * (run_size + bytes.size() + kPadding));
+  // Nearly all entries are short: a copy of fixed size needs no call.
+  std::memcpy(run.data() + run_size, bytes.data(), kPadding);
+  if (bytes.size() > kPadding) std::memcpy(run.data() + run_size, bytes.data(), bytes.size());
+  run_size += bytes.size();
+}
+
 void OutputParser::Impl::FeedRun() {
-  if (run.empty()) return;
-  repair.Push(run, [&](std::string_view text) { machine->Feed(text); });
-  run.clear();
+  if (run_size == 0) return;
+  repair.Push({run.data(), run_size}, [&](std::string_view text) { machine->Feed(text); });
+  run_size = 0;
 }
 
 void OutputParser::Impl::FeedControl(TokenId id, TokenRole role) {
@@ -122,7 +134,7 @@ void OutputParser::Impl::DropScores() {
 }
 
 void OutputParser::Impl::FeedText(TokenId id, const TokenScore* score) {
-  run += vocabulary->Bytes(id);
+  AppendToRun(vocabulary->Bytes(id));
   if (score != nullptr) machine->AddScore(id, *score);
   // In the compatible profile the entries of a run go out with the first of its text.
   if (compatible()) return;

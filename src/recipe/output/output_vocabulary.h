@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the output parser needs of a tokenizer: the bytes of each id, and which ids are control tokens. One compact
-// copy, so that the parser's inner loop touches two arrays. Immutable after creation; share it between threads and
+// copy: the parser's inner loop reads 8 bytes for an id, and then its text. Immutable after creation; share it between threads and
 // parsers, which must not outlive it.
 #pragma once
 
@@ -31,18 +31,27 @@ class OutputVocabulary {
   // Errors: kInvalidArgument where the tokenizer lacks </think>, ｜DSML｜ or the end of sentence as added tokens.
   static Result<OutputVocabulary> Create(const Tokenizer& tokenizer);
 
-  TokenId size() const { return static_cast<TokenId>(roles_.size()); }
+  // Bytes behind every entry that may be read (not used): short entries can be copied with a fixed size.
+  static constexpr size_t kPadding = 16;
+
+  TokenId size() const { return static_cast<TokenId>(entries_.size()); }
   // Empty beyond the vocabulary.
   std::string_view Bytes(TokenId id) const {
-    if (id < 0 || id >= size()) return {};
-    return std::string_view(bytes_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
+    const Entry entry = Find(id);
+    return {bytes_.data() + entry.offset, entry.size};
   }
-  TokenRole Role(TokenId id) const { return id < 0 || id >= size() ? TokenRole::kText : roles_[id]; }
+  TokenRole Role(TokenId id) const { return Find(id).role; }
 
  private:
+  struct Entry {
+    uint32_t offset = 0;
+    uint16_t size = 0;
+    TokenRole role = TokenRole::kText;
+  };
+  Entry Find(TokenId id) const { return id < 0 || id >= size() ? Entry() : entries_[static_cast<size_t>(id)]; }
+
   std::string bytes_;
-  std::vector<uint32_t> offsets_;  // size() + 1
-  std::vector<TokenRole> roles_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace deepinfer::recipe

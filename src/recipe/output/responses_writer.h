@@ -38,7 +38,7 @@ class ResponsesWriter : public ResponseWriter {
   // Input of a custom tool call, from its arguments so far.
   std::string CustomInputOf(const AnswerPart& part) const;
 
-  // `members` are JSON members in alphabetical order with `sequence_number` put in before `after`.
+  // `before` and `after` are JSON members that stand before and after `sequence_number`.
   void Emit(std::string_view type, std::string_view before, std::string_view after, std::vector<SseEvent>* out);
   void Added(size_t index, std::vector<SseEvent>* out);
   void Done(size_t index, std::string_view status, std::vector<SseEvent>* out);
@@ -49,7 +49,6 @@ class ResponsesWriter : public ResponseWriter {
   std::string Usage() const;
 
   int64_t sequence_ = 0;
-  size_t num_done_ = 0;  // parts whose item is done
   CustomInput custom_input_;
 };
 

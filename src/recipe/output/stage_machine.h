@@ -6,13 +6,15 @@
 //
 // Input is a row of symbols: bytes, and control tokens that arrived by id. A marker such as </think> is a pattern of
 // bytes for text input and one symbol for ids, so ordinary tokens that spell a marker are never taken for it.
-// Cost: bytes that cannot begin a match are skipped in one table scan. Not for concurrent use.
+// Cost: bytes that cannot begin a match are skipped in one table scan, others take a step of an automaton.
+// Not for concurrent use.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "recipe/output/output_vocabulary.h"
@@ -33,21 +35,42 @@ struct Pattern {
   bool literal = false;   // text that a client gave (stop sequences): matches bytes alone
 };
 
-// The patterns of a stage, compiled for one kind of input.
+// The patterns of a stage, compiled for one kind of input: an Aho-Corasick automaton whose state also knows how many
+// line feeds stand right before the partial match.
 class PatternSet {
  public:
   PatternSet(const std::vector<Pattern>& patterns, bool ids);
 
  private:
   friend class StageMachine;
+  // How many line feeds end the part of a node's string that a step to a shorter one drops.
+  struct Dropped {
+    uint32_t newlines = 0;
+    bool all = true;  // it is nothing else: what stood before the node's string still counts
+    size_t Before(size_t newlines_before) const { return all ? newlines_before + newlines : newlines; }
+  };
+  struct Node {
+    uint32_t depth = 0;
+    uint32_t fallback = 0;  // the longest other node whose string ends this one's
+    Dropped dropped;        // on the way there
+    bool newlines = false;  // line feeds before the string may belong to a match
+    int32_t match = -1;     // the pattern that is complete here, the first in the list
+    Dropped match_dropped;  // what stands before it
+    std::vector<std::pair<Symbol, uint32_t>> children;
+  };
   struct Compiled {
-    std::vector<Symbol> symbols;
-    std::vector<uint32_t> fallback;  // KMP: the longest proper border of each prefix
+    uint32_t size = 0;
     int action = 0;
     bool newlines = false;
   };
+
+  uint32_t Insert(const std::vector<Symbol>& symbols, bool newlines);
+  void Link(const std::vector<std::vector<Symbol>>& texts, const std::vector<std::pair<size_t, size_t>>& places);
+  uint32_t Child(uint32_t node, Symbol symbol) const;  // 0: none
+
   std::vector<Compiled> patterns_;
-  std::array<bool, kNumSymbols> starts_{};  // symbols that can begin a match
+  std::vector<Node> nodes_;  // the first is the root
+  std::array<bool, kNumSymbols> starts_{};  // symbols that lead away from the root
 };
 
 struct Stage {
@@ -88,24 +111,19 @@ class StageMachine {
   bool leading_ = false;
 
  private:
-  struct Progress {
-    uint32_t matched = 0;   // symbols of the pattern
-    size_t newlines = 0;    // before them
-  };
-
-  void Step(Symbol symbol);
-  size_t Advance(const PatternSet::Compiled& pattern, Symbol symbol, Progress* progress) const;
-  void Release(size_t count);
-  void ResetProgress();
-  void Complete(size_t index);
+  // True when a pattern is complete.
+  bool Step(Symbol symbol);
+  size_t Hold() const;
+  void Complete(std::string_view text, size_t end, size_t* begin);
+  void Release(size_t count, std::string_view text, size_t* begin);
   static void AppendSpelling(Symbol symbol, std::string* out);
 
   const Stage* stage_ = nullptr;
   const PatternSet* set_ = nullptr;
   bool ids_ = false;
-  std::vector<Progress> progress_;
-  std::vector<Symbol> held_;  // from held_begin_ on
-  size_t held_begin_ = 0;
+  uint32_t node_ = 0;
+  size_t newlines_ = 0;       // before the node's string
+  std::vector<Symbol> held_;  // of earlier input
   std::string scratch_;
 };
 
