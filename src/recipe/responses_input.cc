@@ -42,7 +42,8 @@ class InputReader {
     if (type == "reasoning") return ReadReasoning(item);
     if (type == "function_call") return ReadFunctionCall(item);
     if (type == "custom_tool_call") return ReadCustomCall(item);
-    if (type == "function_call_output" || type == "custom_tool_call_output") return ReadOutput(item);
+    if (type == "function_call_output") return ReadOutput(item, /*id_optional=*/true);
+    if (type == "custom_tool_call_output") return ReadOutput(item, /*id_optional=*/false);
     if (type == "tool_search_call") return ReadSearchCall(item);
     if (type == "tool_search_output") return ReadSearchOutput(item);
     if (type == "item_reference" && options_.profile == Profile::kDefault) {
@@ -216,9 +217,14 @@ class InputReader {
     return AddCall(item, "tool_search", WritePromptJson(arguments.json(), JsonForm::kCompact));
   }
 
-  Status ReadOutput(const Field& item) {
+  Status ReadOutput(const Field& item, bool id_optional) {
     DI_ASSIGN_OR_RETURN(Content content, ReadContent(item.Member("output"), /*is_output=*/true));
-    return AddOutput(item, std::move(content));
+    if (!id_optional || item.Member("call_id").given()) return AddOutput(item, std::move(content));
+    // A result of no call in particular.
+    DI_RETURN_IF_ERROR(CheckAllAnswered(item));
+    CloseTurn();
+    request_->conversation.messages.emplace_back(Role::kTool, std::move(content));
+    return {};
   }
 
   Status AddOutput(const Field& item, Content content) {
@@ -238,11 +244,11 @@ class InputReader {
     const Field list = item.Member("tools");
     DI_RETURN_IF_ERROR(ExpectArray(list));
     DI_RETURN_IF_ERROR(CheckExecution(item));
+    if (!Is41()) return {};  // V4 knows no tools that come later
     std::vector<ToolDefinition> tools;
     Json::Array shown;
     for (size_t i = 0; i < list.size(); ++i) DI_RETURN_IF_ERROR(ShowTool(list.Item(i), &shown));
     DI_RETURN_IF_ERROR(ParseResponsesTools(list, options_, request_, checks_, &tools, nullptr));
-    if (!Is41()) return {};
     for (ToolDefinition& tool : tools) {
       tool.deferred = true;
       request_->conversation.tools.push_back(tool);

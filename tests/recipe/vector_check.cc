@@ -250,6 +250,7 @@ Json Comparable(const Json& value) {
   const bool is_image = value.Find("sha256_of_source") != nullptr;
   for (const auto& [key, member] : value.Members()) {
     if (is_image && key == "path") continue;
+    if (key == "tool_call_id" && member.IsString() && member.AsString().empty()) continue;
     members.emplace_back(key, Comparable(member));
   }
   return Json(std::move(members));

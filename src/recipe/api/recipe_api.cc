@@ -175,7 +175,8 @@ class RecipeImpl : public Recipe {
     const AnswerError answer = ErrorFromStatus(prepared.status());
     error->message = prepared.status().message();
     error->field = error->message.starts_with('/') ? error->message.substr(0, error->message.find(':')) : "";
-    error->http_status = prepared.status().code() == Code::kInternal ? 500 : 400;
+    const Code code = prepared.status().code();
+    error->http_status = code == Code::kInternal ? 500 : code == Code::kNotFound ? 404 : 400;
     error->body = ErrorBody(protocol, options_.profile, answer);
     return nullptr;
   }
