@@ -86,13 +86,6 @@ std::string BackendName(const ModelOptions& options) {
   return accelerator.empty() ? "cpu" : accelerator;
 }
 
-Result<backend::Activations> ParseActivations(std::string_view name) {
-  for (const auto activations : {backend::Activations::kFp32, backend::Activations::kBf16, backend::Activations::kFp8}) {
-    if (engine::ActivationsName(activations) == name) return activations;
-  }
-  return Error(Code::kInvalidArgument, "activations \"{}\": expected fp32, bf16 or fp8", name);
-}
-
 Result<std::unique_ptr<engine::LoadedModel>> LoadModel(const ModelOptions& options) {
   DI_ASSIGN_OR_RETURN(const std::string directory, FindModel(options));
   DI_ASSIGN_OR_RETURN(std::unique_ptr<engine::LoadedModel> loaded,
@@ -104,7 +97,7 @@ Result<std::unique_ptr<engine::LoadedModel>> LoadModel(const ModelOptions& optio
 }
 
 Result<std::unique_ptr<engine::Session>> NewSession(const engine::LoadedModel& loaded, const ModelOptions& options) {
-  DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options.activations));
+  DI_ASSIGN_OR_RETURN(const backend::Activations activations, engine::ParseActivations(options.activations));
   return engine::Session::Create(
       loaded, {.context_max = options.context, .chunk = options.chunk, .activations = activations});
 }

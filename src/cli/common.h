@@ -23,9 +23,6 @@ Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelOptions& optio
 // Empty names fall back to DEEPINFER_ACCELERATOR, then to "cpu".
 std::string BackendName(const ModelOptions& options);
 
-// "fp32", "bf16" or "fp8".
-Result<backend::Activations> ParseActivations(std::string_view name);
-
 // Draws a seed where none is given.
 sampling::SamplingParams ToSamplingParams(const SamplingOptions& options);
 

@@ -157,7 +157,7 @@ Result<int> Info(const InfoOptions& options) {
   DI_ASSIGN_OR_RETURN(const auto backend, engine::CreateBackend({.name = BackendName(options.model),
                                                                  .num_threads = options.model.threads,
                                                                  .variant = options.model.variant}));
-  DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options.model.activations));
+  DI_ASSIGN_OR_RETURN(const backend::Activations activations, engine::ParseActivations(options.model.activations));
   const Json json = Describe(checkpoint, identity, engine::NumericIdentity(*backend, activations));
   std::string text;
   if (options.json) {

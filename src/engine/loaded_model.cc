@@ -25,6 +25,13 @@ std::string_view ActivationsName(backend::Activations activations) {
   return "unknown";
 }
 
+Result<backend::Activations> ParseActivations(std::string_view name) {
+  for (const auto activations : {backend::Activations::kFp32, backend::Activations::kBf16, backend::Activations::kFp8}) {
+    if (ActivationsName(activations) == name) return activations;
+  }
+  return Error(Code::kInvalidArgument, "activations \"{}\": expected fp32, bf16 or fp8", name);
+}
+
 std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations) {
   // Raise this when an accumulation contract, the noise or a cache layout changes.
   constexpr int kFormatVersion = 1;

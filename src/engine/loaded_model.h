@@ -26,6 +26,7 @@ Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& op
 // arithmetic and cache formats (design.md 5): "cpu avx512 fp32 v1".
 std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations);
 std::string_view ActivationsName(backend::Activations activations);  // "fp32", "bf16", "fp8"
+Result<backend::Activations> ParseActivations(std::string_view name);
 
 class LoadedModel {
  public:

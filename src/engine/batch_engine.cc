@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/batch_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "checkpoint/identity.h"
+#include "core/check.h"
+
+namespace deepinfer::engine {
+namespace {
+
+constexpr int kChoicesMax = 128;
+constexpr size_t kBadWordsMax = 4096;
+
+sched::Replay ToSched(ReplaySetting setting) {
+  switch (setting) {
+    case ReplaySetting::kNone:
+      return sched::Replay::kNone;
+    case ReplaySetting::kExact:
+      return sched::Replay::kExact;
+    case ReplaySetting::kDecoder:
+      return sched::Replay::kDecoder;
+    case ReplaySetting::kBounded:
+      return sched::Replay::kBounded;
+  }
+  return sched::Replay::kExact;
+}
+
+Status InRange(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status();
+  return Error(Code::kInvalidArgument, "{}: expected {}..{}, found {}", field, low, high, value);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& options) {
+  DI_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded,
+                      LoadedModel::Load(options.model_directory, {.name = options.backend,
+                                                                  .num_threads = options.num_threads,
+                                                                  .variant = options.variant}));
+  std::unique_ptr<BatchEngine> engine(new BatchEngine(options, std::move(loaded)));
+  DI_RETURN_IF_ERROR(engine->Prepare());
+  return engine;
+}
+
+Status BatchEngine::Prepare() {
+  const checkpoint::ModelConfig& model = loaded_->config();
+  DI_RETURN_IF_ERROR(InRange("context_max", options_.context_max, 0, model.max_positions));
+  DI_RETURN_IF_ERROR(InRange("requests_running_max", options_.requests_running_max, 1, 1 << 16));
+  DI_RETURN_IF_ERROR(InRange("step_rows_max", options_.step_rows_max, options_.requests_running_max + 1, 1 << 20));
+  DI_RETURN_IF_ERROR(InRange("prefill_rows_max", options_.prefill_rows_max, 0, options_.step_rows_max));
+  DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options_.activations));
+  config_.layers = ShapeOf(model);
+  config_.length_max = options_.context_max == 0 ? model.max_positions : options_.context_max;
+  config_.slots = options_.requests_running_max;
+  config_.queue_max = options_.requests_waiting_max;
+  config_.choices_max = std::min(kChoicesMax, options_.requests_waiting_max);
+  config_.step_rows_max = options_.step_rows_max;
+  config_.prefill_rows_max = options_.prefill_rows_max == 0 ? options_.step_rows_max : options_.prefill_rows_max;
+  config_.snapshot_every_blocks = options_.snapshot_every_blocks;
+  DI_RETURN_IF_ERROR(DivideMemory(
+      model, {.memory_bytes = options_.kv_memory_bytes, .snapshot_share = options_.snapshot_share}, &config_));
+  DI_ASSIGN_OR_RETURN(scheduler_, sched::Scheduler::Create(config_));
+  DI_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*loaded_, config_, activations));
+  DI_ASSIGN_OR_RETURN(model_identity_, checkpoint::ModelIdentity(loaded_->checkpoint()));
+  numeric_identity_ = NumericIdentity(loaded_->backend(), activations);
+  for (int32_t i = 0; i < config_.steps_in_flight; ++i) {
+    jobs_.push_back(std::make_unique<StepJob>());
+    jobs_.back()->plan = scheduler_->MakePlan();
+    free_jobs_.push_back(jobs_.back().get());
+  }
+  UpdateStats();
+  if (options_.own_thread) {
+    executor_thread_ = std::thread([this] { ExecutorLoop(); });
+    loop_ = std::thread([this] { Loop(); });
+  }
+  return Status();
+}
+
+BatchEngine::~BatchEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  loop_wakes_.notify_all();
+  executor_wakes_.notify_all();
+  waiter_wakes_.notify_all();
+  if (loop_.joinable()) loop_.join();
+  if (executor_thread_.joinable()) executor_thread_.join();
+}
+
+Status BatchEngine::Check(const GenerationRequest& r) const {
+  const int64_t vocab = loaded_->config().vocab_size;
+  if (r.prompt.empty()) return Error(Code::kInvalidArgument, "prompt: it has no tokens");
+  DI_RETURN_IF_ERROR(InRange("prompt: number of tokens", static_cast<int64_t>(r.prompt.size()), 1, config_.length_max - 1));
+  for (size_t i = 0; i < r.prompt.size(); ++i) {
+    if (r.prompt[i] < 0 || r.prompt[i] >= vocab) {
+      return Error(Code::kInvalidArgument, "prompt: token {} is {}: the vocabulary has ids 0..{}", i, r.prompt[i], vocab - 1);
+    }
+  }
+  DI_RETURN_IF_ERROR(InRange("max_tokens", r.max_tokens, 1, int64_t{1} << 40));
+  DI_RETURN_IF_ERROR(InRange("min_tokens", r.min_tokens, 0, r.max_tokens));
+  DI_RETURN_IF_ERROR(InRange("n", r.choices, 1, config_.choices_max));
+  DI_RETURN_IF_ERROR(InRange("priority", r.priority, -100, 100));
+  DI_RETURN_IF_ERROR(InRange("deadline_ms", r.deadline_ms, 0, int64_t{1} << 40));
+  if (r.logprobs) DI_RETURN_IF_ERROR(InRange("logprobs", *r.logprobs, 0, vocab));
+  DI_RETURN_IF_ERROR(InRange("stop: number of strings", static_cast<int64_t>(r.stop.size()), 0, 64));
+  for (const std::string& stop : r.stop) {
+    DI_RETURN_IF_ERROR(InRange("stop: bytes of a string", static_cast<int64_t>(stop.size()), 1, 4096));
+  }
+  for (const int32_t token : r.stop_token_ids) DI_RETURN_IF_ERROR(InRange("stop_token_ids", token, 0, vocab - 1));
+  DI_RETURN_IF_ERROR(InRange("bad_words: number", static_cast<int64_t>(r.bad_words.size()), 0, kBadWordsMax));
+  for (const std::vector<int32_t>& word : r.bad_words) {
+    DI_RETURN_IF_ERROR(InRange("bad_words: tokens of one", static_cast<int64_t>(word.size()), 1, 256));
+    for (const int32_t token : word) DI_RETURN_IF_ERROR(InRange("bad_words: token", token, 0, vocab - 1));
+  }
+  return SettingsOf(r, 0, 0).sampling.Validate(vocab);
+}
+
+ChoiceSettings BatchEngine::SettingsOf(const GenerationRequest& r, uint64_t seed, int choice) const {
+  ChoiceSettings settings{.sampling = {.temperature = r.temperature,
+                                       .top_k = r.top_k,
+                                       .top_p = r.top_p,
+                                       .min_p = r.min_p,
+                                       .repetition_penalty = r.repetition_penalty,
+                                       .presence_penalty = r.presence_penalty,
+                                       .frequency_penalty = r.frequency_penalty,
+                                       .logit_bias = r.logit_bias,
+                                       .seed = seed,
+                                       .choice = static_cast<uint32_t>(choice)},
+                          .max_tokens = std::min(r.max_tokens, config_.length_max - static_cast<int64_t>(r.prompt.size())),
+                          .min_tokens = r.min_tokens,
+                          .end_tokens = r.stop_token_ids,
+                          .bad_words = r.bad_words,
+                          .logprobs = r.logprobs};
+  if (!r.ignore_eos) {
+    for (const int64_t id : loaded_->config().eos_token_ids) settings.end_tokens.push_back(static_cast<int32_t>(id));
+  }
+  std::sort(settings.end_tokens.begin(), settings.end_tokens.end());
+  return settings;
+}
+
+GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, std::string* why) {
+  if (const Status status = Check(r); !status.ok()) {
+    *why = status.message();
+    return 0;
+  }
+  Submission submission;
+  submission.generation = std::make_shared<Generation>();
+  Generation& generation = *submission.generation;
+  generation.consumer = std::move(consumer);
+  generation.prompt_tokens = static_cast<int64_t>(r.prompt.size());
+  generation.seed = r.seed ? *r.seed : std::random_device()();
+  generation.open = r.choices;
+  if (r.deadline_ms > 0) generation.deadline_at_ms = NowMs() + r.deadline_ms;
+  submission.stop = r.stop;
+  for (int c = 0; c < r.choices; ++c) {
+    submission.choices.push_back(std::make_shared<Choice>(SettingsOf(r, generation.seed, c), r.prompt));
+  }
+  submission.spec = {.prompt = r.prompt,
+                     .names = kv::NamePrompt(kv::BlockNamer(model_identity_, numeric_identity_, r.cache_salt), r.prompt, {}),
+                     .length_max = generation.prompt_tokens + submission.choices[0]->settings().max_tokens,
+                     .replay = ToSched(r.replay),
+                     .priority = r.priority,
+                     .choices = r.choices};
+  GenerationId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    // Requests that are on their way to the scheduler count as waiting.
+    if (stats_.requests_waiting + static_cast<int64_t>(submissions_.size()) + r.choices > options_.requests_waiting_max) {
+      *why = fmt::format("too many requests wait: {} of {}", stats_.requests_waiting, options_.requests_waiting_max);
+      return 0;
+    }
+    id = generation.id = next_id_++;
+    open_[id] = true;
+    submissions_.push_back(std::move(submission));
+  }
+  loop_wakes_.notify_one();
+  return id;
+}
+
+void BatchEngine::Cancel(GenerationId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!open_.contains(id)) return;
+    cancels_.push_back(id);
+  }
+  loop_wakes_.notify_one();
+}
+
+void BatchEngine::Wait(GenerationId id) {
+  DI_CHECK(options_.own_thread);
+  std::unique_lock lock(mutex_);
+  waiter_wakes_.wait(lock, [&] { return !open_.contains(id) || stop_; });
+}
+
+EngineStats BatchEngine::Stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+std::vector<int32_t> BatchEngine::Tokenize(std::string_view text) const {
+  std::vector<int32_t> ids;
+  if (const auto bos = loaded_->config().bos_token_id) ids.push_back(static_cast<int32_t>(*bos));
+  const Result<std::vector<TokenId>> tokens = loaded_->tokenizer().EncodePlain(text);
+  if (tokens.ok()) ids.insert(ids.end(), tokens->begin(), tokens->end());
+  return ids;
+}
+
+int64_t BatchEngine::NowMs() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace deepinfer::engine
+
+namespace deepinfer {
+
+std::unique_ptr<Engine> Engine::Open(const EngineOptions& options, std::string* why) {
+  Result<std::unique_ptr<engine::BatchEngine>> engine = engine::BatchEngine::Create(options);
+  if (engine.ok()) return *std::move(engine);
+  *why = engine.status().message();
+  return nullptr;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine behind include/deepinfer/engine.h: the scheduler makes plans, the executor runs them on a thread of its own,
+// and while step n runs, step n + 1 is planned and the tokens of step n - 1 are turned into text and delivered.
+//
+// Three threads meet here: callers (Submit, Cancel, Wait), the loop (scheduler, streams) and the executor. Callers leave
+// messages under `mutex_`; loop and executor hand jobs back and forth under the same mutex. The scheduler and the streams
+// belong to the loop alone.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "deepinfer/engine.h"
+#include "engine/step_executor.h"
+#include "engine/stream.h"
+
+namespace deepinfer::engine {
+
+class BatchEngine final : public Engine {
+ public:
+  static Result<std::unique_ptr<BatchEngine>> Create(const EngineOptions& options);
+  ~BatchEngine() override;
+
+  GenerationId Submit(const GenerationRequest& request, OutputFn consumer, std::string* why) override;
+  void Cancel(GenerationId id) override;
+  void Wait(GenerationId id) override;
+  bool Step() override;
+  EngineStats Stats() const override;
+  std::vector<int32_t> Tokenize(std::string_view text) const override;
+  const std::string& model_identity() const override { return model_identity_; }
+  const std::string& numeric_identity() const override { return numeric_identity_; }
+  int64_t context_max() const override { return config_.length_max; }
+
+  // For tests: "" or what is wrong with scheduler and cache. REQUIRES: own_thread is false.
+  std::string FindViolation() const { return scheduler_->FindViolation(); }
+
+ private:
+  struct Submission {
+    std::shared_ptr<Generation> generation;
+    sched::RequestSpec spec;
+    std::vector<std::shared_ptr<Choice>> choices;
+    std::vector<std::string> stop;
+  };
+
+  BatchEngine(const EngineOptions& options, std::unique_ptr<LoadedModel> loaded)
+      : options_(options), loaded_(std::move(loaded)) {}
+  Status Prepare();
+  Status Check(const GenerationRequest& request) const;
+  ChoiceSettings SettingsOf(const GenerationRequest& request, uint64_t seed, int choice) const;
+
+  void Loop();
+  void ExecutorLoop();
+  // Each returns whether it did something.
+  bool TakeMessages();
+  bool PlanOne(StepJob** job);
+  void Finish(StepJob* job);
+  void Accept(Submission submission);
+  void EndGeneration(GenerationId id, deepinfer::FinishReason reason);
+  void EndOverdue();
+  void CollectEnded();
+  void CloseIfDone(const std::shared_ptr<Generation>& generation);
+  void UpdateStats();
+  Stream* Find(sched::RequestId id);
+  int64_t NowMs() const;
+
+  const EngineOptions options_;
+  std::unique_ptr<LoadedModel> loaded_;
+  sched::Config config_;
+  std::string model_identity_, numeric_identity_;
+
+  // The loop's own.
+  std::unique_ptr<sched::Scheduler> scheduler_;
+  std::unique_ptr<StepExecutor> executor_;
+  std::vector<std::unique_ptr<StepJob>> jobs_;
+  std::vector<StepJob*> free_jobs_;
+  std::vector<std::unique_ptr<Stream>> streams_;  // by index of the scheduler's record
+  std::unordered_map<GenerationId, std::vector<sched::RequestId>> live_;
+  std::vector<sched::Ended> ended_;
+  int64_t answer_tokens_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable loop_wakes_, executor_wakes_, waiter_wakes_;
+  std::deque<Submission> submissions_;
+  std::deque<GenerationId> cancels_;
+  std::deque<StepJob*> to_run_, done_;
+  std::unordered_map<GenerationId, bool> open_;  // requests that have not ended
+  EngineStats stats_;
+  GenerationId next_id_ = 1;
+  bool stop_ = false;
+  std::thread loop_, executor_thread_;
+};
+
+}  // namespace deepinfer::engine

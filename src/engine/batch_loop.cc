@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of the engine: messages in, plans out, results back, outputs to consumers.
+#include "core/check.h"
+#include "engine/batch_engine.h"
+
+namespace deepinfer::engine {
+
+Stream* BatchEngine::Find(sched::RequestId id) {
+  if (id.index >= streams_.size()) return nullptr;
+  Stream* stream = streams_[id.index].get();
+  return stream != nullptr && stream->request == id ? stream : nullptr;
+}
+
+void BatchEngine::CloseIfDone(const std::shared_ptr<Generation>& generation) {
+  if (generation->open > 0) return;
+  live_.erase(generation->id);
+  {
+    const std::lock_guard lock(mutex_);
+    open_.erase(generation->id);
+  }
+  waiter_wakes_.notify_all();
+}
+
+void BatchEngine::Accept(Submission submission) {
+  Generation& generation = *submission.generation;
+  const Result<std::vector<sched::RequestId>> ids = scheduler_->Submit(std::move(submission.spec), NowMs());
+  if (!ids.ok()) {
+    for (size_t c = 0; c < submission.choices.size(); ++c) {
+      Stream(submission.generation, static_cast<int>(c), submission.choices[c], loaded_->tokenizer(), {})
+          .End(deepinfer::FinishReason::kError, ids.status().message());
+    }
+    CloseIfDone(submission.generation);
+    return;
+  }
+  for (size_t c = 0; c < ids->size(); ++c) {
+    const sched::RequestId id = (*ids)[c];
+    if (id.index >= streams_.size()) streams_.resize(id.index + 1);
+    streams_[id.index] = std::make_unique<Stream>(submission.generation, static_cast<int>(c), submission.choices[c],
+                                                  loaded_->tokenizer(), submission.stop);
+    streams_[id.index]->request = id;
+  }
+  live_[generation.id] = *ids;
+}
+
+// Ends what has not ended of a request; its consumer hears of it now, its cache comes back with the steps in flight.
+void BatchEngine::EndGeneration(GenerationId id, deepinfer::FinishReason reason) {
+  const auto it = live_.find(id);
+  if (it == live_.end()) return;
+  const std::vector<sched::RequestId> requests = it->second;
+  std::shared_ptr<Generation> generation;
+  for (const sched::RequestId request : requests) {
+    Stream* stream = Find(request);
+    if (stream == nullptr) continue;
+    generation = stream->generation();
+    stream->End(reason);
+    scheduler_->Cancel(request);
+  }
+  if (generation != nullptr) CloseIfDone(generation);
+}
+
+void BatchEngine::EndOverdue() {
+  const int64_t now = NowMs();
+  std::vector<GenerationId> overdue;
+  for (const auto& [id, requests] : live_) {
+    for (const sched::RequestId request : requests) {
+      const Stream* stream = Find(request);
+      if (stream == nullptr || stream->ended()) continue;
+      const int64_t deadline = stream->generation()->deadline_at_ms;
+      if (deadline != 0 && now >= deadline) overdue.push_back(id);
+      break;
+    }
+  }
+  for (const GenerationId id : overdue) EndGeneration(id, deepinfer::FinishReason::kDeadline);
+}
+
+bool BatchEngine::TakeMessages() {
+  std::deque<Submission> submissions;
+  std::deque<GenerationId> cancels;
+  {
+    const std::lock_guard lock(mutex_);
+    submissions.swap(submissions_);
+    cancels.swap(cancels_);
+  }
+  for (Submission& submission : submissions) Accept(std::move(submission));
+  for (const GenerationId id : cancels) EndGeneration(id, deepinfer::FinishReason::kCancelled);
+  EndOverdue();
+  if (!submissions.empty()) UpdateStats();
+  return !submissions.empty() || !cancels.empty();
+}
+
+bool BatchEngine::PlanOne(StepJob** job) {
+  if (free_jobs_.empty()) return false;
+  StepJob* next = free_jobs_.back();
+  if (!scheduler_->Plan(&next->plan)) return false;
+  free_jobs_.pop_back();
+  executor_->Prepare(*scheduler_, next);
+  next->entry_choices.clear();
+  next->fork_choices.clear();
+  const auto choice_of = [&](sched::RequestId id) {
+    Stream* stream = Find(id);
+    DI_CHECK(stream != nullptr);
+    stream->cached_tokens = scheduler_->CachedTokens(id);
+    return stream->drawing();
+  };
+  for (const sched::PlanEntry& entry : next->plan.entries) next->entry_choices.push_back(choice_of(entry.request));
+  for (const sched::Fork& fork : next->plan.forks) next->fork_choices.push_back(choice_of(fork.request));
+  *job = next;
+  return true;
+}
+
+void BatchEngine::Finish(StepJob* job) {
+  scheduler_->Complete(job->result());
+  const auto deliver = [&](sched::RequestId request, const sched::EntryResult& result, const Drawn& drawn) {
+    Stream* stream = Find(request);
+    if (stream == nullptr || stream->ended()) return;
+    const std::shared_ptr<Generation> generation = stream->generation();
+    if (!job->status.ok()) {
+      stream->End(deepinfer::FinishReason::kError, job->status.message());
+    } else if (result.num_tokens > 0 || result.failed) {
+      ++answer_tokens_;
+      // The scheduler knows of ends that the executor saw; the others (stop strings, a consumer that threw) it hears now.
+      if (!stream->Deliver(drawn) && !result.finished) scheduler_->Cancel(request);
+    }
+    CloseIfDone(generation);
+  };
+  for (size_t i = 0; i < job->plan.entries.size(); ++i) {
+    deliver(job->plan.entries[i].request, job->entry_results[i], job->entry_drawn[i]);
+  }
+  for (size_t i = 0; i < job->plan.forks.size(); ++i) {
+    deliver(job->plan.forks[i].request, job->fork_results[i], job->fork_drawn[i]);
+  }
+  free_jobs_.push_back(job);
+  CollectEnded();
+  UpdateStats();
+}
+
+// Requests that hold nothing any more. One whose stream is still open ended for a reason of the scheduler's.
+void BatchEngine::CollectEnded() {
+  scheduler_->TakeEnded(&ended_);
+  for (const sched::Ended& end : ended_) {
+    Stream* stream = Find(end.request);
+    if (stream == nullptr) continue;
+    const std::shared_ptr<Generation> generation = stream->generation();
+    if (end.reason == sched::EndReason::kNoRoom) {
+      stream->End(deepinfer::FinishReason::kError, "the cache memory is too small to go on");
+    } else if (end.reason == sched::EndReason::kFailed) {
+      stream->End(deepinfer::FinishReason::kError, "the step failed");
+    } else {
+      stream->End(deepinfer::FinishReason::kLength);
+    }
+    CloseIfDone(generation);
+    streams_[end.request.index].reset();
+  }
+}
+
+void BatchEngine::UpdateStats() {
+  const sched::Stats& s = scheduler_->stats();
+  const std::lock_guard lock(mutex_);
+  stats_ = {.steps = s.steps,
+            .rows = s.rows,
+            .prompt_tokens = s.prompt_tokens,
+            .cached_tokens = s.cached_tokens,
+            .answer_tokens = answer_tokens_,
+            .preemptions = s.preemptions,
+            .requests_running = scheduler_->num_running(),
+            .requests_waiting = scheduler_->num_queued(),
+            .blocks = config_.blocks,
+            .blocks_available = scheduler_->cache().available_blocks(),
+            .cache_bytes = executor_->cache_bytes(),
+            .scratch_bytes = executor_->scratch_bytes()};
+}
+
+bool BatchEngine::Step() {
+  DI_CHECK(!options_.own_thread);
+  TakeMessages();
+  CollectEnded();
+  StepJob* job = nullptr;
+  if (!PlanOne(&job)) return false;
+  executor_->Run(job);
+  Finish(job);
+  return true;
+}
+
+void BatchEngine::Loop() {
+  while (true) {
+    TakeMessages();
+    StepJob* job = nullptr;
+    const bool planned = PlanOne(&job);
+    if (!planned) CollectEnded();
+    StepJob* done = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      if (planned) {
+        to_run_.push_back(job);
+        executor_wakes_.notify_one();
+      }
+      if (!planned && done_.empty() && submissions_.empty() && cancels_.empty() && !stop_) {
+        // With nothing to plan, only a result or a message changes anything; deadlines are looked at now and then.
+        loop_wakes_.wait_for(lock, std::chrono::milliseconds(50));
+      }
+      if (stop_) return;
+      if (!done_.empty()) {
+        done = done_.front();
+        done_.pop_front();
+      }
+    }
+    if (done != nullptr) Finish(done);
+  }
+}
+
+void BatchEngine::ExecutorLoop() {
+  while (true) {
+    StepJob* job = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      executor_wakes_.wait(lock, [&] { return stop_ || !to_run_.empty(); });
+      if (stop_) return;
+      job = to_run_.front();
+      to_run_.pop_front();
+    }
+    executor_->Run(job);
+    {
+      const std::lock_guard lock(mutex_);
+      done_.push_back(job);
+    }
+    loop_wakes_.notify_one();
+  }
+}
+
+}  // namespace deepinfer::engine

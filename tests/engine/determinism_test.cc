@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Property: a request's tokens and log-probabilities are a function of the request alone. The same requests (mixed lengths,
+// settings, seeds) run alone one by one, all at once in random orders and arrival times, with other chunk sizes, with a
+// cache so small that requests are preempted, and on warm prefixes; every bit must be equal.
+//   engine_determinism_test [REQUESTS]      (default 12; tests/long.sh takes 300)
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "core/check.h"
+#include "deepinfer/engine.h"
+
+namespace deepinfer {
+namespace {
+
+size_t g_requests = 12;
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  std::string reason;
+  bool operator==(const Answer&) const = default;
+};
+// By choice.
+using Answers = std::vector<Answer>;
+
+EngineOptions Options() {
+  EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny", .num_threads = 2};
+  options.context_max = 2048;
+  options.kv_memory_bytes = 64 << 20;
+  options.requests_running_max = 16;
+  options.step_rows_max = 256;
+  return options;
+}
+
+std::unique_ptr<Engine> Open(const EngineOptions& options) {
+  std::string why;
+  auto engine = Engine::Open(options, &why);
+  if (engine == nullptr) ADD_FAILURE() << why;
+  DI_CHECK(engine != nullptr);
+  return engine;
+}
+
+std::vector<GenerationRequest> MakeRequests(ReplaySetting replay) {
+  std::mt19937 random(42);
+  std::vector<GenerationRequest> requests;
+  std::vector<int32_t> shared(600);  // prefixes that several requests begin with
+  for (int32_t& token : shared) token = static_cast<int32_t>(3 + random() % 8000);
+  for (size_t i = 0; i < g_requests; ++i) {
+    GenerationRequest r;
+    if (i % 3 == 0) {
+      const size_t lengths[] = {127, 128, 129, 255, 256, 257, 384, 500, 600};
+      r.prompt.assign(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(lengths[random() % 9]));
+    }
+    const size_t own = 1 + random() % (i % 5 == 0 ? 300 : 60);
+    for (size_t k = 0; k < own; ++k) r.prompt.push_back(static_cast<int32_t>(3 + random() % 8000));
+    r.max_tokens = 1 + static_cast<int64_t>(random() % 24);
+    r.ignore_eos = random() % 2 == 0;
+    if (i % 6 == 4) {  // long answers, which outgrow the blocks that they were admitted with
+      r.max_tokens = 100;
+      r.ignore_eos = true;
+    }
+    r.logprobs = 2;
+    r.seed = random();
+    if (random() % 3 != 0) r.temperature = 0.5F + 0.1F * static_cast<float>(random() % 10);
+    if (random() % 3 == 0) r.top_p = 0.9F;
+    if (random() % 4 == 0) r.top_k = 20;
+    if (random() % 5 == 0) r.frequency_penalty = 0.5F;
+    if (random() % 5 == 0) r.repetition_penalty = 1.2F;
+    if (random() % 7 == 0) r.choices = 3;
+    if (random() % 6 == 0) r.stop = {"e", "the"};
+    r.replay = replay;
+    requests.push_back(std::move(r));
+  }
+  return requests;
+}
+
+// Runs requests[order[k]] in that order; `at_once` of them may be open, arrivals spread by `random`.
+std::vector<Answers> RunAll(Engine& engine, const std::vector<GenerationRequest>& requests,
+                            const std::vector<size_t>& order, bool one_by_one, uint32_t seed = 0) {
+  std::vector<Answers> answers(requests.size());
+  std::vector<GenerationId> ids;
+  std::mt19937 random(seed);
+  for (const size_t i : order) {
+    answers[i].resize(static_cast<size_t>(requests[i].choices));
+    std::string why;
+    const GenerationId id = engine.Submit(
+        requests[i],
+        [&answers, i](const Output& output) {
+          Answer& answer = answers[i][static_cast<size_t>(output.choice)];
+          if (output.token >= 0) answer.tokens.push_back(output.token);
+          if (output.logprob) answer.logprobs.push_back(*output.logprob);
+          for (const TokenAlternative& other : output.alternatives) answer.logprobs.push_back(other.logprob);
+          answer.text += output.text;
+          if (output.finished) answer.reason = FinishReasonName(output.reason);
+        },
+        &why);
+    EXPECT_NE(id, 0u) << why;
+    if (one_by_one) {
+      engine.Wait(id);
+    } else {
+      ids.push_back(id);
+      if (seed != 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    }
+  }
+  for (const GenerationId id : ids) engine.Wait(id);
+  return answers;
+}
+
+std::vector<size_t> Order(size_t n, uint32_t seed) {
+  std::vector<size_t> order(n);
+  for (size_t i = 0; i < n; ++i) order[i] = i;
+  if (seed != 0) std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+  return order;
+}
+
+void ExpectEqual(const std::vector<Answers>& actual, const std::vector<Answers>& expected, const std::string& what) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    for (size_t c = 0; c < expected[i].size(); ++c) {
+      ASSERT_EQ(actual[i][c].tokens, expected[i][c].tokens) << what << ": request " << i << " choice " << c;
+      ASSERT_EQ(actual[i][c].logprobs, expected[i][c].logprobs) << what << ": request " << i << " choice " << c;
+      ASSERT_EQ(actual[i][c].text, expected[i][c].text) << what << ": request " << i << " choice " << c;
+      ASSERT_EQ(actual[i][c].reason, expected[i][c].reason) << what << ": request " << i << " choice " << c;
+    }
+  }
+}
+
+class Determinism : public testing::TestWithParam<ReplaySetting> {};
+
+TEST_P(Determinism, TheSameTokensAlways) {
+  const auto requests = MakeRequests(GetParam());
+  const size_t n = requests.size();
+  // REF: alone, nothing cached (a salt of its own for each), replay as asked.
+  auto alone = requests;
+  for (size_t i = 0; i < n; ++i) alone[i].cache_salt = std::to_string(i);
+  const auto expected = RunAll(*Open(Options()), alone, Order(n, 0), /*one_by_one=*/true);
+
+  for (const uint32_t seed : {1U, 2U, 3U}) {
+    if (seed == 3 && g_requests < 100) continue;
+    const auto engine = Open(Options());
+    ExpectEqual(RunAll(*engine, requests, Order(n, seed), false, seed), expected, "all at once, order " + std::to_string(seed));
+    if (seed == 1) {  // once more on what is cached now
+      ExpectEqual(RunAll(*engine, requests, Order(n, seed + 10), true), expected, "warm");
+      EXPECT_GT(engine->Stats().cached_tokens, 0);
+    }
+  }
+  for (const int rows : {16, 100, 512}) {
+    if (rows != 16 && g_requests < 100) continue;
+    EngineOptions options = Options();
+    options.requests_running_max = 8;
+    options.step_rows_max = rows;
+    ExpectEqual(RunAll(*Open(options), requests, Order(n, 4), false), expected, "rows " + std::to_string(rows));
+  }
+  EngineOptions small = Options();
+  small.context_max = 1100;
+  small.requests_running_max = 8;
+  small.snapshot_share = 0.02;
+  small.kv_memory_bytes = 1 << 20;
+  std::string why;
+  ASSERT_EQ(Engine::Open(small, &why), nullptr);  // says how much is needed
+  small.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+  const auto engine = Open(small);
+  ExpectEqual(RunAll(*engine, requests, Order(n, 5), false, 5), expected, "small cache");
+  EXPECT_GT(engine->Stats().preemptions, 0);
+  EngineOptions one_thread = Options();
+  one_thread.num_threads = 1;
+  ExpectEqual(RunAll(*Open(one_thread), requests, Order(n, 6), false), expected, "one thread");
+}
+
+std::string NameOf(const testing::TestParamInfo<ReplaySetting>& instance) {
+  static const char* const kNames[] = {"none", "exact", "decoder", "bounded"};
+  return kNames[static_cast<size_t>(instance.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Replay, Determinism,
+                         testing::Values(ReplaySetting::kExact, ReplaySetting::kDecoder, ReplaySetting::kNone), NameOf);
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc > 1) deepinfer::g_requests = static_cast<size_t>(std::atoi(argv[1]));
+  return RUN_ALL_TESTS();
+}

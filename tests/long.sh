@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The long runs of tests that the everyday run does in small (about an hour on two cores).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build_dir=${BUILD_DIR:-build}
+./build.sh all
+"$build_dir"/tests/engine_determinism_test 300
+./fuzz/run_short.sh 120
