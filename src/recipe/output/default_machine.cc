@@ -51,8 +51,8 @@ std::vector<Pattern> BlockOpeners(bool newlines) {
 
 std::vector<Pattern> CallOpeners(bool newlines) { return Tags("<｜DSML｜", {"invoke name=\""}, kOpenCall, newlines); }
 
-std::vector<Pattern> Openers(const ParseOptions& options) {
-  if (!options.parse_tool_calls) return {};
+std::vector<Pattern> Openers(bool tools) {
+  if (!tools) return {};
   return Join({BlockOpeners(true), CallOpeners(true)});
 }
 
@@ -74,6 +74,10 @@ std::vector<Pattern> CallClosersInValue() {
   return patterns;
 }
 
+std::vector<Pattern> ContentPatterns(bool tools, const std::vector<Pattern>& stops) {
+  return Join({Openers(tools), stops, {kStrayThinkEnd, kEos}});
+}
+
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   const size_t begin = text.find_first_not_of(kBlanks);
@@ -83,22 +87,39 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
+struct DefaultMachine::Stages {
+  explicit Stages(bool tools)
+      : reasoning(Join({Openers(tools), {{.text = "</think>", .action = kEndThinking, .newlines = true}}, {kEos}})),
+        content(ContentPatterns(tools, {})),
+        json_prose(Join({{{.text = "{", .action = kBeginJson}, {.text = "[", .action = kBeginJson}},
+                         Openers(tools),
+                         {kStrayThinkEnd, kEos}})),
+        json(Openers(tools)),
+        calls(Join({CallOpeners(false), BlockClosers(), BlockOpeners(false), {kEos}})),
+        name({{.text = "\">", .action = kEndName}}),
+        arguments(Join({Tags("<｜DSML｜", {"parameter "}, kOpenParameter), Tags("</｜DSML｜", {"invoke>"}, kEndCall),
+                        CallOpeners(false), BlockClosers(), {kEos}})),
+        header({{.text = ">", .action = kEndHeader}}),
+        value(Join({Tags("</｜DSML｜", {"parameter>"}, kEndValue), CallClosersInValue(), {kEos}})),
+        after_calls(Openers(tools)),
+        finished(std::vector<Pattern>()) {}
+
+  Stage reasoning, content, json_prose, json, calls, name, arguments, header, value, after_calls, finished;
+};
+
+const DefaultMachine::Stages& DefaultMachine::SharedStages(bool tools) {
+  static const Stages with_tools(true);
+  static const Stages without_tools(false);
+  return tools ? with_tools : without_tools;
+}
+
 DefaultMachine::DefaultMachine(const ParseOptions& options, const OutputLimits& limits)
-    : OutputMachine(options, limits),
-      reasoning_(Join({Openers(options), {{.text = "</think>", .action = kEndThinking, .newlines = true}}, {kEos}})),
-      content_(Join({Openers(options), Stops(options), {kStrayThinkEnd, kEos}})),
-      json_prose_(Join({{{.text = "{", .action = kBeginJson}, {.text = "[", .action = kBeginJson}},
-                        Openers(options),
-                        {kStrayThinkEnd, kEos}})),
-      json_(Join({Stops(options), Openers(options)})),
-      calls_(Join({CallOpeners(false), BlockClosers(), BlockOpeners(false), {kEos}})),
-      name_stage_({{.text = "\">", .action = kEndName}}),
-      arguments_(Join({Tags("<｜DSML｜", {"parameter "}, kOpenParameter), Tags("</｜DSML｜", {"invoke>"}, kEndCall),
-                       CallOpeners(false), BlockClosers(), {kEos}})),
-      header_stage_({{.text = ">", .action = kEndHeader}}),
-      value_(Join({Tags("</｜DSML｜", {"parameter>"}, kEndValue), CallClosersInValue(), {kEos}})),
-      after_calls_(Openers(options)),
-      finished_(std::vector<Pattern>()) {
+    : OutputMachine(options, limits), stages_(SharedStages(options.parse_tool_calls)) {
+  if (!options.stop_sequences.empty()) {
+    const bool tools = options.parse_tool_calls;
+    content_with_stops_ = std::make_unique<Stage>(ContentPatterns(tools, Stops(options)));
+    json_with_stops_ = std::make_unique<Stage>(Join({Stops(options), Openers(tools)}));
+  }
   using enum ThinkingStage;
   leading_ = options.stage == kNone || options.stage == kReasoningStart;
   if (options.starts_in_tool_calls) {
@@ -113,8 +134,11 @@ DefaultMachine::DefaultMachine(const ParseOptions& options, const OutputLimits& 
 
 void DefaultMachine::Go(At at) {
   at_ = at;
-  const Stage* const stages[] = {&reasoning_,    &content_, &json_prose_, &json_,        &calls_,   &name_stage_, &arguments_,
-                                 &header_stage_, &value_,   &value_,      &after_calls_, &finished_};
+  const Stages& s = stages_;
+  const Stage* const content = content_with_stops_ ? content_with_stops_.get() : &s.content;
+  const Stage* const json = json_with_stops_ ? json_with_stops_.get() : &s.json;
+  const Stage* const stages[] = {&s.reasoning, content,   &s.json_prose, json,           &s.calls,   &s.name,
+                                 &s.arguments, &s.header, &s.value,      &s.value,       &s.after_calls, &s.finished};
   Enter(*stages[static_cast<size_t>(at)]);
 }
 

@@ -9,6 +9,7 @@
 // Not for concurrent use.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,8 +55,12 @@ class DefaultMachine : public OutputMachine {
   void EndInBlock();
   void Break(Malformed reason);
 
-  Stage reasoning_, content_, json_prose_, json_, calls_, name_stage_, arguments_, header_stage_, value_, after_calls_,
-      finished_;
+  // The stages but for stop sequences, made once for all parsers.
+  struct Stages;
+  static const Stages& SharedStages(bool tools);
+
+  const Stages& stages_;
+  std::unique_ptr<Stage> content_with_stops_, json_with_stops_;
   At at_ = At::kContent;
   At origin_ = At::kContent;  // where the calls began
   int eos_pending_ = 0;       // spelled ends of sentence: dropped at the end of the output, else text
