@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "grammar/ebnf.h"
 #include "grammar/regex.h"
 
 namespace deepinfer::grammar {
@@ -167,8 +168,22 @@ Status Engine::Build(const Constraint& constraint) {
     case Constraint::Kind::kJsonSchema:
       DI_RETURN_IF_ERROR(BuildSchema(this, constraint.text, &program_, &roots));
       break;
-    default:
-      return Error(Code::kUnimplemented, "constraint: this kind is not supported");
+    case Constraint::Kind::kGrammar: {
+      DI_ASSIGN_OR_RETURN(GrammarRules rules, ParseGbnf(this, constraint.text));
+      DI_RETURN_IF_ERROR(BuildRules(this, std::move(rules), &program_));
+      break;
+    }
+    case Constraint::Kind::kLark: {
+      DI_ASSIGN_OR_RETURN(GrammarRules rules, ParseLark(this, constraint.text, &roots));
+      DI_RETURN_IF_ERROR(BuildRules(this, std::move(rules), &program_));
+      break;
+    }
+    case Constraint::Kind::kStructuralTag:
+      DI_RETURN_IF_ERROR(BuildStructuralTag(this, constraint.text, &program_, &roots));
+      break;
+    case Constraint::Kind::kDsml:
+      DI_RETURN_IF_ERROR(BuildDsml(this, constraint, &program_, &roots));
+      break;
   }
   DI_RETURN_IF_ERROR(Explore(roots));
   start_ = machine_.Start(&program_);
@@ -210,6 +225,7 @@ void Engine::Walk(const Trie& trie, StateId start, const std::string& text, uint
     }
     states[node.depth + 1u] = next;
     unsure[node.depth + 1u] = unsure[node.depth] || (node.byte == ',' && machine_.UnsureComma(from));
+    by_text_ |= unsure[node.depth + 1u];
     if (node.token >= 0 && (!unsure[node.depth + 1u] || Verify(start, node.token, text))) {
       for (int32_t token = node.token; token >= 0; token = vocabulary_->NextSame(token)) {
         mask[token / 32] |= 1u << (token % 32);
@@ -232,12 +248,13 @@ Status Engine::FillMask(StateId state, const std::string& text, std::span<uint32
   } else {
     std::fill(mask.begin(), mask.end(), 0);
   }
+  by_text_ = false;
   Walk(copy ? vocabulary_->residual() : vocabulary_->all(), state, text, mask.data());
   if (machine_.IsComplete(state)) {
     for (uint32_t stop : vocabulary_->stop_ids()) mask[stop / 32] |= 1u << (stop % 32);
   }
   if (!budget_.ok()) return budget_.failure();
-  if (masks_.size() < kMasksMax) {
+  if (masks_.size() < kMasksMax && !by_text_) {
     mask_index_.Insert(state, static_cast<uint32_t>(masks_.size()));
     masks_.emplace_back(mask.begin(), mask.end());
   }

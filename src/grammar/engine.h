@@ -62,6 +62,7 @@ class Engine {
   Program program_;
   std::vector<std::unique_ptr<Json>> schemas_;
   StateId start_ = kDeadState;
+  bool by_text_ = false;  // the last walk depended on more than the state
   FlatMap mask_index_;
   std::vector<std::vector<uint32_t>> masks_;
   uint64_t calls_ = 0;

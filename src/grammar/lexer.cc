@@ -42,7 +42,7 @@ int SimpleEscape(uint8_t byte) {
 }  // namespace
 
 Lexer::Lexer(ExprPool* pool, Budget* budget)
-    : pool_(pool), budget_(budget), any_char_(AnyChar(pool)), text_(AnyText(pool)), plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
+    : pool_(pool), budget_(budget), any_char_(AnyChar(pool)), text_(AnyText(pool)), more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))), plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
   states_.emplace_back();
   index_to_state_.push_back(kNoLex);
 }
@@ -70,6 +70,14 @@ LexId Lexer::Make(Kind kind, Alternatives alternatives, uint32_t escape) {
   std::vector<uint32_t> complete;
   for (size_t i = 0; i < list.size(); i += 2) {
     if (kind == Kind::kClosed || (kind == Kind::kRaw && pool_->Nullable(list[i]))) complete.push_back(list[i + 1]);
+  }
+  if (kind == Kind::kRaw && !complete.empty()) {
+    // A text that nothing can follow is closed, so that the end of an output is known as such.
+    bool open = false;
+    for (size_t i = 0; i < list.size() && !open; i += 2) {
+      open = list[i] != ExprPool::kEpsilon && !pool_->IsEmpty(pool_->And(list[i], more_));
+    }
+    if (!open) kind = Kind::kClosed;
   }
   State state;
   state.kind = kind;

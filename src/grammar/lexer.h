@@ -67,7 +67,9 @@ class Lexer {
 
   ExprPool* pool_;
   Budget* budget_;
-  ExprId any_char_, text_, plain_star_;
+  ExprId any_char_, text_;
+  ExprId more_;  // all but the empty word
+  ExprId plain_star_;
   std::vector<State> states_;
   ListPool lists_;
   ListPool index_;

@@ -8,6 +8,8 @@ namespace {
 
 bool IsBlank(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
+constexpr int kFollowDepthMax = 3000;
+
 uint64_t Pair(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
 
 }  // namespace
@@ -162,9 +164,14 @@ void Machine::AddLexeme(LexId lex, uint32_t below, Builder* out) {
 
 void Machine::Follow(uint32_t program_state, uint32_t below, Builder* out) {
   if (!budget_->Spend()) return;
+  if (out->depth > kFollowDepthMax) {
+    budget_->Fail(Error(Code::kResourceExhausted, "grammar: more than {} rules begin at one place", kFollowDepthMax));
+    return;
+  }
   const auto key = std::make_pair(program_state, below);
   if (std::find(out->visited.begin(), out->visited.end(), key) != out->visited.end()) return;
   out->visited.push_back(key);
+  ++out->depth;
   const ProgramState& state = program_->states[program_state];
   for (const ProgramEdge& edge : state.edges) {
     const auto after = [&] { return ListOf(InternNode(Item{kReturn, 0, edge.target, 0, 0}, below)); };
@@ -187,6 +194,7 @@ void Machine::Follow(uint32_t program_state, uint32_t below, Builder* out) {
     }
   }
   if (state.returns) Return(below, 0, out);
+  --out->depth;
 }
 
 void Machine::Return(uint32_t below, uint32_t tag, Builder* out) {

@@ -86,6 +86,7 @@ class Machine {
   struct Builder {
     std::vector<uint32_t> nodes;
     std::vector<std::pair<uint32_t, uint32_t>> visited;  // (program state, below) already followed
+    int depth = 0;
   };
 
   uint32_t InternItem(const Item& item);

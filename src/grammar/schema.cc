@@ -200,6 +200,9 @@ void SchemaGraph::Index(const Json& value, uint32_t base, const std::string& poi
 
 Result<NodeId> SchemaGraph::Load(const Json* schema, const SchemaOptions& options) {
   options_ = options;
+  resources_.clear();
+  dynamic_anchors_.clear();
+  recursive_anchors_.clear();
   const Json* said = schema->Find("$schema");
   draft_ = said != nullptr && said->IsString() ? DraftOf(said->AsString()) : 0;
   if (draft_ == 3) return Error(Code::kUnimplemented, "#/$schema: keyword \"$schema\" cannot be enforced: draft 3");
@@ -266,6 +269,14 @@ NodeId SchemaGraph::AnyOfNode(std::vector<NodeId> list) {
     node.any_of = std::move(list);
   }
   return it->second;
+}
+
+NodeId SchemaGraph::NonStringNode() {
+  if (non_string_ == kNoNode) {
+    non_string_ = static_cast<NodeId>(nodes_.size());
+    nodes_.emplace_back().types = kAnyType & ~kString;
+  }
+  return non_string_;
 }
 
 Status SchemaGraph::Fill(const Json& value, NodeId id) {

@@ -82,7 +82,8 @@ class SchemaGraph {
  public:
   SchemaGraph(ExprPool* pool, Budget* budget);
 
-  // Reads the schema and all that it reaches; gives its node.
+  // Reads the schema and all that it reaches; gives its node. May be called for several schemas, which don't see each
+  // other. The schema must outlive the graph.
   Result<NodeId> Load(const Json* schema, const SchemaOptions& options);
 
   const SchemaNode& operator[](NodeId id) const { return nodes_[id]; }
@@ -90,6 +91,7 @@ class SchemaGraph {
   // The node of the schema {"const": value}; equal values get equal nodes. Keeps a copy.
   NodeId ConstNode(const Json& value);
   NodeId AnyOfNode(std::vector<NodeId> list);
+  NodeId NonStringNode();
   // Whether `contains` counts as having evaluated the elements that it matches (2020-12).
   bool contains_evaluates() const { return draft_ == 0 || draft_ >= 2020; }
   const std::vector<std::string>& dropped() const { return dropped_; }
@@ -135,6 +137,7 @@ class SchemaGraph {
   std::vector<const Json*> unread_json_;
   const Json* reading_ = nullptr;
   std::vector<std::string> dropped_;
+  NodeId non_string_ = kNoNode;
   int draft_ = 2020;  // 4, 6, 7, 2019, 2020; 0 not said
 };
 

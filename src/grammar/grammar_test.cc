@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Properties of matchers over all front ends: what may stop is in the language, all of the language can be produced,
+// no reachable state is a dead end, masks agree with byte-wise acceptance, rollback and fork restore exactly.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "deepinfer/grammar.h"
+
+namespace deepinfer::grammar {
+namespace {
+
+constexpr uint32_t kStop = 256, kSpecial = 257, kOther = 258;
+
+// All single bytes, a stop id, two special ids, and some longer tokens, among them partial UTF-8.
+std::shared_ptr<const Vocabulary> SmallVocabulary() {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
+  for (int i = 0; i < 3; ++i) tokens.emplace_back("");
+  for (const char* text : {"{\"", "\":", "\": ", "\",", "\", \"", "\":\"", "\"}", "}}", "]}", "},{", "true", "false", "null", "12", "1.5",
+                           "ab", "abc", "name", "the ", " cat", "\\u", "\\n", "00", "e9", "\n\n", "  ", "\xE6\xB1", "\x89", "\xE6\xB1\x89\xE5\xAD\x97",
+                           "aa", "a\"", "b\",\"", "<", "</", "[[", "[1,", ",1", "\"a\"", "\",\"a", "1,2"}) {
+    tokens.emplace_back(text);
+  }
+  const uint32_t special[] = {kSpecial, kOther}, stop[] = {kStop};
+  return Vocabulary::Create(tokens, special, stop);
+}
+
+class GrammarTest : public testing::Test {
+ protected:
+  CompiledGrammar Must(const Constraint& constraint, const CompileOptions& options = {}) {
+    auto compiled = Compile(constraint, vocabulary_, options);
+    EXPECT_TRUE(compiled.ok()) << compiled.status().message();
+    if (!compiled.ok()) std::abort();
+    return *compiled;
+  }
+  bool Accepts(const CompiledGrammar& grammar, std::string_view text) {
+    Matcher matcher(grammar);
+    return matcher.AcceptBytes(text).ok() && matcher.IsComplete();
+  }
+  std::string Refusal(const Constraint& constraint) {
+    auto compiled = Compile(constraint, vocabulary_, {});
+    return compiled.ok() ? "" : compiled.status().message();
+  }
+
+  // Walks at random; at every step the mask must agree with trying each token, and must not be empty.
+  void RandomWalk(const CompiledGrammar& grammar, uint32_t seed, int steps) {
+    std::mt19937 random(seed);
+    Matcher matcher(grammar);
+    std::vector<uint32_t> mask(vocabulary_->mask_words());
+    for (int step = 0; step < steps; ++step) {
+      ASSERT_TRUE(matcher.FillMask(mask).ok());
+      std::vector<uint32_t> allowed;
+      for (uint32_t token = 0; token < vocabulary_->size(); ++token) {
+        const bool bit = (mask[token / 32] >> (token % 32) & 1) != 0;
+        Matcher probe = matcher.Fork();
+        ASSERT_EQ(probe.Accept(token).ok(), bit) << "token " << token << " step " << step << " seed " << seed;
+        if (bit) allowed.push_back(token);
+      }
+      ASSERT_FALSE(allowed.empty()) << "dead end at step " << step << " seed " << seed;
+      const uint32_t token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(matcher.Accept(token).ok());
+      if (token == kStop) return;
+      if (step % 7 == 6) {
+        const size_t back = random() % 4;
+        std::vector<uint32_t> now(mask.size()), again(mask.size());
+        Matcher fork = matcher.Fork();
+        ASSERT_TRUE(matcher.FillMask(now).ok());
+        matcher.Rollback(std::min(back, matcher.accepted()));
+        ASSERT_TRUE(fork.FillMask(again).ok());
+        ASSERT_EQ(now, again);
+      }
+    }
+  }
+
+  std::shared_ptr<const Vocabulary> vocabulary_ = SmallVocabulary();
+};
+
+TEST_F(GrammarTest, MasksAgreeWithTryingEveryToken) {
+  const char* schemas[] = {
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string","maxLength":3}},"required":["a"]})",
+      R"({"type":"object","additionalProperties":{"type":"string"},"minProperties":1,"maxProperties":3})",
+      R"({"type":"array","uniqueItems":true,"items":{"enum":["a","b","ab"]},"minItems":2})",
+      R"({"type":"array","uniqueItems":true,"items":{"type":"integer"}})",
+      R"({"oneOf":[{"type":"object","properties":{"k":{"const":"x"}},"required":["k"]},{"type":"array","items":{"type":"number"}}]})",
+      R"({"anyOf":[{"type":"object","required":["a"]},{"type":"object","required":["b"]}],"maxProperties":1})",
+      R"({"type":"array","contains":{"type":"string"},"maxContains":2,"items":{"type":["string","boolean"]},"maxItems":4})",
+      R"({"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":{"v":{"type":"null"},"c":{"$ref":"#/$defs/n"}},"required":["v"],"additionalProperties":false}}})",
+      R"({"not":{"type":["string","number"]}})",
+      R"({"type":"object","patternProperties":{"^a":{"type":"integer"},"b$":{"minimum":5}},"additionalProperties":false})",
+      R"({"type":"string","pattern":"^(ab|c)*$","minLength":2})",
+      R"({"type":"object","if":{"properties":{"t":{"const":1}},"required":["t"]},"then":{"required":["x"]},"else":{"required":["y"]}})",
+      R"({"type":"number","minimum":-1.5,"maximum":20,"multipleOf":0.5})", "true"};
+  for (const char* schema : schemas) {
+    for (KeyOrder order : {KeyOrder::kSchema, KeyOrder::kFree}) {
+      CompileOptions options;
+      options.key_order = order;
+      options.whitespace_max = 2;
+      const CompiledGrammar grammar = Must(Constraint::JsonSchema(schema), options);
+      for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(grammar, seed, 25);
+    }
+  }
+}
+
+TEST_F(GrammarTest, RegexAndGrammarWalks) {
+  for (const char* pattern : {"(ab|cd)+", "[^<]*<x>", "a{2,5}b?", "\\p{L}{1,3}"}) {
+    for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(Must(Constraint::Regex(pattern)), seed, 20);
+  }
+  const char* gbnf = "root ::= e\ne ::= e \"+\" t | t\nt ::= \"1\" | \"(\" e \")\" | [a-c]{2}\n";
+  for (uint32_t seed = 0; seed < 6; ++seed) RandomWalk(Must(Constraint::Grammar(gbnf)), seed, 20);
+}
+
+TEST_F(GrammarTest, GbnfAcceptsItsLanguage) {
+  const CompiledGrammar grammar = Must(Constraint::Grammar(
+      "# sums\r\nroot ::= e\r\ne ::= e \"+\" t | t\nt ::= num |\n  \"(\" e \")\"\nnum ::= [0-9]+ (\".\" [0-9]{1,2})?\n"));
+  for (const char* text : {"1", "1+2", "(1+2)+3.14", "((7))"}) EXPECT_TRUE(Accepts(grammar, text)) << text;
+  for (const char* text : {"", "+", "1+", "(1", "1.234", "1)"}) EXPECT_FALSE(Accepts(grammar, text)) << text;
+}
+
+TEST_F(GrammarTest, LarkAcceptsItsLanguage) {
+  const CompiledGrammar grammar = Must(Constraint::Lark(
+      "start: greeting \" \" NAME (\",\" \" \" NAME)* [\"!\"]\n"
+      "greeting: \"hello\"i -> hi\n  | \"bye\"\nNAME: /[A-Z][a-z]*/ ~ 1..2\nDIGIT: \"0\"..\"9\"\n// comment\n"));
+  for (const char* text : {"hello Bob", "HeLLo Bob, Ann!", "bye BobBy"}) EXPECT_TRUE(Accepts(grammar, text)) << text;
+  for (const char* text : {"hello", "hello bob", "BYE Bob", "hello Bob,Ann"}) EXPECT_FALSE(Accepts(grammar, text)) << text;
+  const CompiledGrammar json = Must(Constraint::Lark("start: \"<\" value \">\"\nvalue: %json {\"type\":\"array\",\"items\":{\"type\":\"integer\"}}\n"));
+  EXPECT_TRUE(Accepts(json, "<[1, 2]>"));
+  EXPECT_FALSE(Accepts(json, "<[true]>"));
+}
+
+TEST_F(GrammarTest, StructuralTags) {
+  const CompiledGrammar grammar = Must(Constraint::StructuralTag(
+      R"({"type":"structural_tag","structures":[{"begin":"<f=a>","schema":{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false},"end":"</f>"}],"triggers":["<f="]})"));
+  EXPECT_TRUE(Accepts(grammar, "just text with < and <g"));
+  EXPECT_TRUE(Accepts(grammar, "call <f=a>{\"x\":1}</f> and <f=a>{\"x\": 2}</f>"));
+  EXPECT_FALSE(Accepts(grammar, "call <f=a>{\"x\":true}</f>"));
+  EXPECT_FALSE(Accepts(grammar, "call <f=b>"));
+  EXPECT_FALSE(Accepts(grammar, "call <f="));
+}
+
+class DsmlTest : public GrammarTest {
+ protected:
+  // "@" stands for the special marker token.
+  bool Run(const CompiledGrammar& grammar, std::string_view text) {
+    Matcher matcher(grammar);
+    for (char c : text) {
+      const uint32_t token = c == '@' ? kSpecial : static_cast<uint8_t>(c);
+      if (!matcher.Accept(token).ok()) return false;
+    }
+    return matcher.IsComplete();
+  }
+  std::vector<ToolConstraint> tools_{
+      {"get_weather", R"({"type":"object","properties":{"location":{"type":"string"},"days":{"type":"integer"}},"required":["location"],"additionalProperties":false})", true},
+      {"now", "", true}};
+  DsmlOptions options_{.dsml_token = kSpecial};
+};
+
+TEST_F(DsmlTest, CallsFollowTheirSchemas) {
+  const CompiledGrammar grammar = Must(Constraint::Dsml(tools_, options_));
+  EXPECT_TRUE(Run(grammar, "no call at all < > </think>"));
+  const std::string open = "text\n\n<@ calls>\n<@ invoke name=\"get_weather\">\n";
+  const std::string location = "<@ parameter name=\"location\" string=\"true\">Paris </b></@ parameter>\n";
+  const std::string close = "</@ invoke>\n</@ calls>";
+  EXPECT_TRUE(Run(grammar, open + location + close));
+  EXPECT_TRUE(Run(grammar, open + location + "<@ parameter name=\"days\" string=\"false\">3</@ parameter>\n" + close));
+  EXPECT_FALSE(Run(grammar, open + location + "<@ parameter name=\"days\" string=\"false\">3.5</@ parameter>\n" + close));
+  EXPECT_FALSE(Run(grammar, open + location + "<@ parameter name=\"days\" string=\"true\">3</@ parameter>\n" + close));
+  EXPECT_FALSE(Run(grammar, open + "\n" + close)) << "location is required";
+  EXPECT_FALSE(Run(grammar, open + location + location + close));
+  EXPECT_FALSE(Run(grammar, "<@ calls>\n<@ invoke name=\"other\">\n"));
+  EXPECT_FALSE(Run(grammar, "stray marker @"));
+  EXPECT_FALSE(Run(grammar, open + "<@ parameter name=\"location\" string=\"true\">a</\xEF\xBD\x9C" "DSML\xEF\xBD\x9C"));
+  EXPECT_TRUE(Run(grammar, "<@ calls>\n<@ invoke name=\"now\">\n\n</@ invoke>\n<@ invoke name=\"now\">\n\n</@ invoke>\n</@ calls>"));
+  for (uint32_t seed = 0; seed < 3; ++seed) RandomWalk(grammar, seed, 12);
+}
+
+TEST_F(DsmlTest, RequiredAndSingle) {
+  options_.required = true;
+  options_.parallel = false;
+  const CompiledGrammar grammar = Must(Constraint::Dsml({{"now", R"({"type":"object","properties":{}, "additionalProperties":false})", true}}, options_));
+  Matcher matcher(grammar);
+  EXPECT_FALSE(matcher.IsComplete());
+  EXPECT_TRUE(Run(grammar, "\n\n<@ calls>\n<@ invoke name=\"now\">\n\n</@ invoke>\n</@ calls>"));
+  EXPECT_FALSE(Run(grammar, "text"));
+  // Two ways to spell the line feeds; from the marker on there is one.
+  ASSERT_TRUE(matcher.AcceptBytes("\n\n<").ok());
+  const std::vector<uint32_t> forced = matcher.ForcedTokens(1);
+  EXPECT_EQ(forced, std::vector<uint32_t>{kSpecial});
+}
+
+TEST_F(GrammarTest, ForcedTokensAreThoseWithoutAChoice) {
+  Matcher matcher(Must(Constraint::Regex("zq[xy]")));
+  EXPECT_EQ(matcher.ForcedTokens(10), (std::vector<uint32_t>{'z', 'q'}));
+}
+
+TEST_F(GrammarTest, CompileIsCancellable) {
+  std::atomic<bool> cancel{true};
+  CompileOptions options;
+  options.cancel = &cancel;
+  std::string schema = "{\"allOf\":[";
+  for (int i = 0; i < 3000; ++i) schema += fmt::format("{{\"properties\":{{\"k{}\":{{\"pattern\":\"^a{{{}}}b$\"}}}}}},", i, i);
+  auto compiled = Compile(Constraint::JsonSchema(schema + "true]}"), vocabulary_, options);
+  ASSERT_FALSE(compiled.ok());
+  EXPECT_EQ(compiled.status().code(), Code::kCancelled);
+}
+
+TEST_F(GrammarTest, CacheGivesTheSameGrammar) {
+  CompileCache cache(2);
+  auto a = cache.Get(Constraint::Regex("a+"), vocabulary_, {});
+  auto b = cache.Get(Constraint::Regex("a+"), vocabulary_, {});
+  auto c = cache.Get(Constraint::Choice({"a+"}), vocabulary_, {});
+  ASSERT_TRUE(a.ok() && b.ok() && c.ok());
+  EXPECT_EQ(a->impl(), b->impl());
+  EXPECT_NE(a->impl(), c->impl());
+}
+
+TEST_F(GrammarTest, EscapesSpellEveryCharacter) {
+  const CompiledGrammar grammar = Must(Constraint::JsonSchema(R"({"enum":["\u00e9","\u6c49","\ud83d\ude00","e\u0301"]})"));
+  for (const char* text : {"\"\u00e9\"", "\"\\u00E9\"", "\"\\uD83D\\ude00\"", "\"\U0001F600\"", "\"e\\u0301\""}) EXPECT_TRUE(Accepts(grammar, text)) << text;
+  for (const char* text : {"\"\\ud83d\"", "\"\\u00e8\"", "\"e\"", "\"\\ud83d\\ude01\""}) EXPECT_FALSE(Accepts(grammar, text)) << text;
+}
+
+}  // namespace
+}  // namespace deepinfer::grammar
