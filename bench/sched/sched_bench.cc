@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cost of scheduling without a model, against its budget, and of prefix look-ups, against plain SHA-256 of the same bytes
-// measured in the same run. All times are CPU times of the one thread that does it.
+// Cost of scheduling without a model, against its budget, and of prefix look-ups, against plain SHA-256 of the same
+// bytes measured in the same run. All times are CPU times of the one thread that does it.
 //   sched_bench
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -96,10 +96,12 @@ void BenchSteps(int32_t requests, int32_t drafts, bool arrivals) {
   std::vector<double> sorted = times;
   std::sort(sorted.begin(), sorted.end());
   const double budget = 20 + 0.2 * rows;
-  fmt::print("{:4} requests, {} drafts, {:13} {:6.0f} rows a step: median {:6.1f} us, mean {:6.1f}, p99 {:6.1f}; budget {:6.1f}, "
-             "ratio {:.2f}\n",
-             requests, drafts, arrivals ? "arrivals:" : "decodes only:", rows, Median(times), mean,
-             sorted[sorted.size() * 99 / 100], budget, mean / budget);
+  fmt::print(
+      "{:4} requests, {} drafts, {:13} {:6.0f} rows a step: median {:6.1f} us, mean {:6.1f}, p99 {:6.1f}; budget "
+      "{:6.1f}, "
+      "ratio {:.2f}\n",
+      requests, drafts, arrivals ? "arrivals:" : "decodes only:", rows, Median(times), mean,
+      sorted[sorted.size() * 99 / 100], budget, mean / budget);
 }
 
 double PlainSha256Ms(size_t bytes) {
@@ -138,10 +140,11 @@ void BenchLookup() {
   }
   const auto fastest = [](const std::vector<double>& times) { return *std::min_element(times.begin(), times.end()); };
   const double plain = PlainSha256Ms(static_cast<size_t>(kTokens) * 3 + static_cast<size_t>(kTokens) / 4);
-  fmt::print("look-up of {} tokens: names {:.2f} ms (fastest {:.2f}), index {:.2f} ms (fastest {:.2f}), budget 5; plain "
-             "SHA-256 of the same bytes {:.2f} ms, ratio {:.2f}\n",
-             kTokens, Median(naming), fastest(naming), Median(finding), fastest(finding), plain,
-             (Median(naming) + Median(finding)) / plain);
+  fmt::print(
+      "look-up of {} tokens: names {:.2f} ms (fastest {:.2f}), index {:.2f} ms (fastest {:.2f}), budget 5; plain "
+      "SHA-256 of the same bytes {:.2f} ms, ratio {:.2f}\n",
+      kTokens, Median(naming), fastest(naming), Median(finding), fastest(finding), plain,
+      (Median(naming) + Median(finding)) / plain);
 }
 
 // What a step pays that admits a million tokens which are all cached.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefix reuse on a trace of growing conversations, without a model: what the scheduler and the prefix cache find, against
-// the ceiling that the trace allows, with all the memory that it could use and with a half and a quarter of it.
+// Prefix reuse on a trace of growing conversations, without a model: what the scheduler and the prefix cache find,
+// against the ceiling that the trace allows, with all the memory that it could use and with a half and a quarter of it.
 //   agent_trace TRACE.jsonl      (make_agent_trace.py writes one)
 //
-// The ceiling of a request: whole blocks of its prompt, at most floor((n - 1) / 128), that an earlier request had in its
-// prompt or answer. It is computed from the texts alone, by comparing them, not from names or the index.
+// The ceiling of a request: whole blocks of its prompt, at most floor((n - 1) / 128), that an earlier request had in
+// its prompt or answer. It is computed from the texts alone, by comparing them, not from names or the index.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,8 @@ std::vector<TraceLine> ReadTrace(const char* path) {
     TraceLine& entry = trace.emplace_back();
     entry.conversation = json->Find("conversation")->ToInt64().value();
     entry.answer_tokens = json->Find("answer_tokens")->ToInt64().value();
-    for (const Json& id : json->Find("new_ids")->Items()) entry.new_ids.push_back(static_cast<int32_t>(id.ToInt64().value()));
+    for (const Json& id : json->Find("new_ids")->Items())
+      entry.new_ids.push_back(static_cast<int32_t>(id.ToInt64().value()));
   }
   return trace;
 }
@@ -63,7 +64,8 @@ class Ceiling {
   void Add(const std::vector<int32_t>& tokens, int64_t rows) {
     int64_t node = 0;
     for (int64_t block = 0; block < rows / kBlockTokens; ++block) {
-      node = children_.try_emplace({node, Block(tokens, block)}, static_cast<int64_t>(children_.size()) + 1).first->second;
+      node =
+          children_.try_emplace({node, Block(tokens, block)}, static_cast<int64_t>(children_.size()) + 1).first->second;
     }
   }
   int64_t blocks() const { return static_cast<int64_t>(children_.size()); }
@@ -95,7 +97,8 @@ class Replayer {
     sched::StepPlan plan = scheduler_->MakePlan();
     size_t next = 0;
     while (next < trace_.size() || !live_.empty()) {
-      while (next < trace_.size() && live_.size() < kTogether && !busy_[trace_[next].conversation]) Submit(trace_[next++]);
+      while (next < trace_.size() && live_.size() < kTogether && !busy_[trace_[next].conversation])
+        Submit(trace_[next++]);
       if (scheduler_->Plan(&plan)) executor.Launch(plan);
       if (executor.steps() == 0) continue;
       const sched::StepResult& result = executor.Finish();
@@ -186,13 +189,15 @@ class Replayer {
 double Percent(int64_t part, int64_t whole) { return 100.0 * static_cast<double>(part) / static_cast<double>(whole); }
 
 void Show(const char* memory, const char* setting, int32_t blocks, const Outcome& o) {
-  fmt::print("{:9} {:8} {:6} blocks: hit rate {:6.2f} %, ceiling {:6.2f} %, lost {:6.2f}; rows run again {:5.2f} % of prompts, "
-             "{} of {} admissions at a snapshot, {} preemptions\n",
-             memory, setting, blocks, Percent(o.stats.cached_tokens, o.stats.prompt_tokens),
-             Percent(o.ceiling_tokens, o.prompt_tokens),
-             Percent(o.ceiling_tokens, o.prompt_tokens) - Percent(o.stats.cached_tokens, o.stats.prompt_tokens),
-             Percent(o.stats.replayed_rows, o.stats.prompt_tokens), o.stats.snapshot_hits, o.stats.ended[0],
-             o.stats.preemptions);
+  fmt::print(
+      "{:9} {:8} {:6} blocks: hit rate {:6.2f} %, ceiling {:6.2f} %, lost {:6.2f}; rows run again {:5.2f} % of "
+      "prompts, "
+      "{} of {} admissions at a snapshot, {} preemptions\n",
+      memory, setting, blocks, Percent(o.stats.cached_tokens, o.stats.prompt_tokens),
+      Percent(o.ceiling_tokens, o.prompt_tokens),
+      Percent(o.ceiling_tokens, o.prompt_tokens) - Percent(o.stats.cached_tokens, o.stats.prompt_tokens),
+      Percent(o.stats.replayed_rows, o.stats.prompt_tokens), o.stats.snapshot_hits, o.stats.ended[0],
+      o.stats.preemptions);
 }
 
 }  // namespace
@@ -212,12 +217,14 @@ int main(int argc, char** argv) {
     Replay replay;
     const char* name;
   };
-  for (const Setting& s : {Setting{Replay::kDecoder, "decoder"}, {Replay::kBounded, "bounded"}, {Replay::kNone, "none"}}) {
+  for (const Setting& s :
+       {Setting{Replay::kDecoder, "decoder"}, {Replay::kBounded, "bounded"}, {Replay::kNone, "none"}}) {
     Show("unlimited", s.name, unlimited, Replayer(trace, s.replay, unlimited, 2000).Run());
   }
   for (const int32_t part : {1, 2, 4}) {
     const std::string name = fmt::format("1/{}", part);
-    for (const Setting& s : {Setting{Replay::kExact, "exact"}, {Replay::kDecoder, "decoder"}, {Replay::kBounded, "bounded"}}) {
+    for (const Setting& s :
+         {Setting{Replay::kExact, "exact"}, {Replay::kDecoder, "decoder"}, {Replay::kBounded, "bounded"}}) {
       Show(name.c_str(), s.name, footprint / part, Replayer(trace, s.replay, footprint / part, 80 / part).Run());
     }
   }

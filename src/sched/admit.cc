@@ -109,8 +109,8 @@ int64_t Scheduler::HitBlocksMax(const Request& r) const {
   return 0;
 }
 
-// Takes whatever is there of the next blocks. True: the next one is being computed by somebody ahead, worth waiting for.
-// (For one behind it would not be: that one may wait for this request.)
+// Takes whatever is there of the next blocks. True: the next one is being computed by somebody ahead, worth waiting
+// for. (For one behind it would not be: that one may wait for this request.)
 bool Scheduler::TakeHits(Request* r, state::Following* following) {
   const int32_t slot = following->lease.slot();
   const int64_t max = HitBlocksMax(*r);
@@ -201,8 +201,8 @@ void Scheduler::BeginPrefill(uint32_t index) {
     }
   }
   if (r.replay == Replay::kBounded && r.hit < 0) r.hit = hit;
-  r.block_class = r.replay == Replay::kBounded && hit > config_.layers.window ? kv::BlockClass::kReplayed
-                                                                              : kv::BlockClass::kPure;
+  r.block_class =
+      r.replay == Replay::kBounded && hit > config_.layers.window ? kv::BlockClass::kReplayed : kv::BlockClass::kPure;
   r.cached = hit;
   r.computed = r.starts.first_row;
   r.published = hit / kBlockTokens;

@@ -35,10 +35,9 @@ Cache::Cache(const Config& config)
       page_tables_{kv::BlockTable(config.slots, config.pages[kEarly] > 0 ? config.pages_per_request_max() : 0),
                    kv::BlockTable(config.slots, config.pages[kLate] > 0 ? config.pages_per_request_max() : 0)},
       index_(&block_pool_),
-      snapshots_({.blocks = config.blocks,
-                  .pages_per_point = config.pages_per_point(),
-                  .pages_max = config.snapshot_pages},
-                 {&page_pools_[kEarly], &page_pools_[kLate]}) {
+      snapshots_(
+          {.blocks = config.blocks, .pages_per_point = config.pages_per_point(), .pages_max = config.snapshot_pages},
+          {&page_pools_[kEarly], &page_pools_[kLate]}) {
   free_slots_.reserve(static_cast<size_t>(config.slots));
   for (int32_t slot = config.slots; slot-- > 0;) free_slots_.push_back(slot);
 }
@@ -148,8 +147,9 @@ void Cache::KeepSnapshot(int32_t slot, LayerGroup group, BlockId block, int64_t 
   const int64_t first = end - pages_per_point_;
   const kv::BlockTable& table = page_tables_[group];
   if (first < table.first(slot) || end > table.end(slot)) return;
-  snapshots_.Keep(block, group, table.ids(slot).subspan(static_cast<size_t>(first - table.first(slot)),
-                                                        static_cast<size_t>(pages_per_point_)));
+  snapshots_.Keep(
+      block, group,
+      table.ids(slot).subspan(static_cast<size_t>(first - table.first(slot)), static_cast<size_t>(pages_per_point_)));
 }
 
 bool Cache::Fork(int32_t from, int32_t to, int64_t position, std::vector<Copy>* copies) {

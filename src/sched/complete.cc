@@ -60,7 +60,8 @@ void Scheduler::Publish(Request* r) {
       const auto ids = std::span<const int32_t>(r->tokens).subspan(r->chain.size() * kBlockTokens);
       r->chain.push_back(r->namer.Next(ids.first<kBlockTokens>(), r->images));
     }
-    cache_.index().Publish(NameOf(r->chain[static_cast<size_t>(block)], r->block_class), cache_.blocks().at(slot, block));
+    cache_.index().Publish(NameOf(r->chain[static_cast<size_t>(block)], r->block_class),
+                           cache_.blocks().at(slot, block));
     const int64_t every = config_.snapshot_every_blocks;
     if (block + 1 == prompt_end || (every > 0 && (block + 1) % every == 0)) KeepWindows(*r, (block + 1) * kBlockTokens);
   }

@@ -55,16 +55,16 @@ Status Config::Validate() const {
   DI_RETURN_IF_ERROR(InRange("blocks", blocks, 1, kMany));
   constexpr int64_t kTableEntriesMax = int64_t{1} << 29;
   if (int64_t{slots} * blocks_per_request_max() > kTableEntriesMax) {
-    return Error(Code::kInvalidArgument, "slots x length_max: {} x {} tokens make block tables of more than {} entries", slots,
-                 length_max, kTableEntriesMax);
+    return Error(Code::kInvalidArgument, "slots x length_max: {} x {} tokens make block tables of more than {} entries",
+                 slots, length_max, kTableEntriesMax);
   }
   const bool has_group[kv::kLayerGroups] = {layers.first_late() > 0,
                                             layers.first_late() < layers.num_layers || draft_rows > 0};
   for (const auto group : {kv::kEarly, kv::kLate}) {
     const char* field = group == kv::kEarly ? "pages[early]" : "pages[late]";
     const char* share = group == kv::kEarly ? "snapshot_pages[early]" : "snapshot_pages[late]";
-    DI_RETURN_IF_ERROR(InRange(field, pages[group], has_group[group] ? pages_per_request_min() : 0,
-                               has_group[group] ? kMany : 0));
+    DI_RETURN_IF_ERROR(
+        InRange(field, pages[group], has_group[group] ? pages_per_request_min() : 0, has_group[group] ? kMany : 0));
     DI_RETURN_IF_ERROR(InRange(share, snapshot_pages[group], 0, pages[group]));
   }
   DI_RETURN_IF_ERROR(InRange("snapshot_every_blocks", snapshot_every_blocks, 0, kMany));

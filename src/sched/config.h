@@ -22,17 +22,17 @@ struct Config {
   std::array<int32_t, kv::kLayerGroups> snapshot_pages{};
   int32_t snapshot_every_blocks = 0;
 
-  int32_t slots = 1;        // requests that run at once
-  int32_t queue_max = 1024; // requests that wait
-  int32_t choices_max = 16; // of one request
+  int32_t slots = 1;             // requests that run at once
+  int32_t queue_max = 1024;      // requests that wait
+  int32_t choices_max = 16;      // of one request
   int64_t length_max = 1 << 20;  // tokens of a request, prompt and answer
 
   // Rows of a step: at most step_rows_max in all, prefill_rows_max of them for prompts. step_rows_max > slots, so that
   // neither decodes nor prompts ever stop.
   int32_t step_rows_max = 256;
   int32_t prefill_rows_max = 128;
-  int32_t draft_rows = 0;        // drafts that a verify step may carry, at most
-  int32_t steps_in_flight = 2;   // plans made and not completed, at most
+  int32_t draft_rows = 0;       // drafts that a verify step may carry, at most
+  int32_t steps_in_flight = 2;  // plans made and not completed, at most
 
   // A request of priority p counts as if it had come p * priority_head_start_ms earlier.
   int64_t priority_head_start_ms = 10000;

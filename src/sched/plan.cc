@@ -127,8 +127,8 @@ void Scheduler::PlanPrefills(StepPlan* plan) {
   }
 }
 
-// Half of the rows go to the prompts with the fewest left, half (and what they leave) by order: a short prompt waits for
-// no longer one, and a long one always moves.
+// Half of the rows go to the prompts with the fewest left, half (and what they leave) by order: a short prompt waits
+// for no longer one, and a long one always moves.
 void Scheduler::GrantRows(int64_t rows) {
   if (candidates_.size() > 1) {
     std::sort(candidates_.begin(), candidates_.end(), [this](const Candidate& a, const Candidate& b) {
@@ -207,10 +207,11 @@ void Scheduler::Announce(uint32_t index, int64_t first_block) {
   const Request& r = requests_[index];
   const auto& prefilling = std::get<state::Prefilling>(r.state);
   const int32_t slot = prefilling.lease.slot();
-  const int64_t end = std::min({cache_.blocks().end(slot), prefilling.target / kBlockTokens,
-                                static_cast<int64_t>(r.chain.size())});
+  const int64_t end =
+      std::min({cache_.blocks().end(slot), prefilling.target / kBlockTokens, static_cast<int64_t>(r.chain.size())});
   for (int64_t block = first_block; block < end; ++block) {
-    cache_.index().Announce(NameOf(r.chain[static_cast<size_t>(block)], r.block_class), cache_.blocks().at(slot, block), index);
+    cache_.index().Announce(NameOf(r.chain[static_cast<size_t>(block)], r.block_class), cache_.blocks().at(slot, block),
+                            index);
   }
 }
 
@@ -221,7 +222,8 @@ void Scheduler::AnnounceAhead(uint32_t index) {
   const auto& prefilling = std::get<state::Prefilling>(r.state);
   const int32_t slot = prefilling.lease.slot();
   const int64_t block = cache_.blocks().end(slot);
-  if (block != std::max(prefilling.next, r.cached) / kBlockTokens || (block + 1) * kBlockTokens > prefilling.target) return;
+  if (block != std::max(prefilling.next, r.cached) / kBlockTokens || (block + 1) * kBlockTokens > prefilling.target)
+    return;
   if (Grow(index, (block + 1) * kBlockTokens, {0, 0})) Announce(index, block);
 }
 

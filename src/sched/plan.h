@@ -29,8 +29,8 @@ struct RequestId {
   bool operator==(const RequestId&) const = default;
 };
 
-// Late pages hold rows of the draft stages too. An executor that has such stages fills them for every request, drafts or
-// not, because pages are passed on as snapshots.
+// Late pages hold rows of the draft stages too. An executor that has such stages fills them for every request, drafts
+// or not, because pages are passed on as snapshots.
 
 enum class EntryKind : uint8_t { kPrefill, kDecode };
 
@@ -39,15 +39,15 @@ struct PlanEntry {
   RequestId request;
   int32_t slot = 0;  // its row in the tables, and its place in all that the executor keeps per running request
   EntryKind kind = EntryKind::kPrefill;
-  bool samples = false;       // prefill: the last row's logits give a token; decode: always
-  int32_t rows = 0;           // decode: 1 + drafts at most
-  int32_t first_row = 0;      // place in the batch: rows of an entry are neighbours
-  int64_t begin = -1;         // prefill: position of row 0; decode: -1
-  int64_t position_end = 0;   // no row at or above it; cache rows are reserved up to here
+  bool samples = false;      // prefill: the last row's logits give a token; decode: always
+  int32_t rows = 0;          // decode: 1 + drafts at most
+  int32_t first_row = 0;     // place in the batch: rows of an entry are neighbours
+  int64_t begin = -1;        // prefill: position of row 0; decode: -1
+  int64_t position_end = 0;  // no row at or above it; cache rows are reserved up to here
   // Prefill: layer l writes window rows from position run_from[starts + l] on and runs attention and experts from
   // run_from[starts + l + 1] on. -1: every layer on every row.
   int32_t starts = -1;
-  int64_t global_from = 0;    // rows below it write no global rows
+  int64_t global_from = 0;  // rows below it write no global rows
   // Attention of the layer group reads no window row below this position.
   std::array<int64_t, kv::kLayerGroups> floor{};
   // The draft stages read no window row below this position.

@@ -29,7 +29,8 @@ enum class Replay : uint8_t {
   kNone,     // every layer on every row, no hits: the yardstick, and what prompt logprobs need
   kExact,    // the same bits as kNone
   kDecoder,  // late layers see the last W prompt rows and all generated ones; early windows as in kExact
-  kBounded,  // kDecoder, and after a hit windows of the early layers that begin W tokens before it: the result depends on the hit
+  kBounded,  // kDecoder, and after a hit windows of the early layers that begin W tokens before it: the result depends
+             // on the hit
 };
 
 struct LayerShape {
@@ -43,9 +44,9 @@ struct LayerShape {
 
 struct ReplayInput {
   Replay setting = Replay::kExact;
-  int64_t prompt_length = 0;  // of the request when it came, however much it has generated since
-  int64_t length = 0;         // tokens known now: their rows up to length - 1 run, the last one's logits are wanted
-  int64_t hit = 0;            // P: rows below it have their global rows; a multiple of 128, < length; 0 for kNone
+  int64_t prompt_length = 0;    // of the request when it came, however much it has generated since
+  int64_t length = 0;           // tokens known now: their rows up to length - 1 run, the last one's logits are wanted
+  int64_t hit = 0;              // P: rows below it have their global rows; a multiple of 128, < length; 0 for kNone
   bool early_snapshot = false;  // window pages of that group are at hand that end at `hit`
   bool late_snapshot = false;
   // kExact: all windows are to be complete at this position (hit <= keep_at <= length), to be kept there. 0: nowhere.

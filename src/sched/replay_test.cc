@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: the starts are those of the written formulas, and nothing less and nothing more than what a plain
-// dependency analysis, row by row and layer by layer, says has to run. (A start that is too low by a row can hide behind
-// rounding in a comparison of logits, so the starts themselves are checked.)
+// dependency analysis, row by row and layer by layer, says has to run. (A start that is too low by a row can hide
+// behind rounding in a comparison of logits, so the starts themselves are checked.)
 #include "sched/replay.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +118,8 @@ TEST(Replay, NoneRunsEverything) {
 TEST(Replay, DecoderRunsLateLayersOnTheLastWindowOfThePrompt) {
   // The golden case: prompt 142, window 16, hits 64 and 128, the latter behind the first late row (126).
   for (const int64_t hit : {0, 64 / 128 * 128, 128}) {
-    const Starts run = Compute(kSources, {.setting = Replay::kDecoder, .prompt_length = 142, .length = 142, .hit = hit});
+    const Starts run =
+        Compute(kSources, {.setting = Replay::kDecoder, .prompt_length = 142, .length = 142, .hit = hit});
     EXPECT_EQ(run.r[5], 126);
     EXPECT_EQ(run.r[6], 126);
     EXPECT_EQ(run.r[7], 141);
@@ -153,8 +154,13 @@ TEST(Replay, BoundedReplaysOneWindow) {
     LayerShape shape;
     int64_t prompt, hit;
   };
-  for (const Case& c : {Case{kBase, 292, 128}, {kBase, 292, 256}, {kSources, 142, 128}, {kEngram, 290, 128},
-                        {kEngram, 290, 256}, {kPublished, 9000, 8192}, {kPublished, 9000, 0}}) {
+  for (const Case& c : {Case{kBase, 292, 128},
+                        {kBase, 292, 256},
+                        {kSources, 142, 128},
+                        {kEngram, 290, 128},
+                        {kEngram, 290, 256},
+                        {kPublished, 9000, 8192},
+                        {kPublished, 9000, 0}}) {
     const Starts run =
         Compute(c.shape, {.setting = Replay::kBounded, .prompt_length = c.prompt, .length = c.prompt, .hit = c.hit});
     const int64_t early = std::max<int64_t>(0, c.hit - c.shape.window);

@@ -5,7 +5,9 @@ namespace deepinfer::sched {
 namespace {
 
 template <typename S>
-constexpr bool kHoldsLease = requires(S& s) { s.lease; };
+constexpr bool kHoldsLease = requires(S& s) {
+  s.lease;
+};
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request as the scheduler keeps it, and its states as types: a state owns exactly what the request holds of the cache
-// while it is in it, so leaving a state means handing that on or giving it back.
+// A request as the scheduler keeps it, and its states as types: a state owns exactly what the request holds of the
+// cache while it is in it, so leaving a state means handing that on or giving it back.
 //
 //              admitted              prefix known                 last chunk planned
 //   Queued ----------------> Following ------------> Prefilling ---------------------> Decoding
@@ -59,15 +59,15 @@ struct Decoding {
 
 struct Draining {  // is planned no more; its cache comes back when the steps in flight are done
   SlotLease lease;
-  bool preempted;  // true: results still count, then Queued; false: ends for `reason`
+  bool preempted;   // true: results still count, then Queued; false: ends for `reason`
   bool makes_room;  // somebody ahead waits for what it holds
   EndReason reason;
 };
 
 }  // namespace state
 
-using State = std::variant<state::Queued, state::Forking, state::Following, state::Prefilling, state::Decoding,
-                           state::Draining>;
+using State =
+    std::variant<state::Queued, state::Forking, state::Following, state::Prefilling, state::Decoding, state::Draining>;
 inline constexpr size_t kNumStates = std::variant_size_v<State>;
 
 // Who goes first: a smaller key.
@@ -108,8 +108,8 @@ struct Request {
   int32_t pending_max = 0;
 
   // Admission.
-  int32_t bypassed = 0;
-  int64_t blocks_wanted = 0;   // beyond its hits, when it was refused last
+  int32_t bypassed = 0;       // in all its life
+  int64_t blocks_wanted = 0;  // beyond its hits, when it was refused last
   int64_t refused_step = -1;
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }

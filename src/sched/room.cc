@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory goes by order. Who is short of it preempts those behind, last first. What a preempted request holds comes back
-// when its steps in flight are done; until then nobody else is preempted, and nobody behind the one that waits may grow,
-// so that the room which is being made is not taken by others.
+// when its steps in flight are done; until then nobody else is preempted, and nobody behind the one that waits may
+// grow, so that the room which is being made is not taken by others.
 #include "sched/scheduler.h"
 
 namespace deepinfer::sched {
@@ -42,8 +42,8 @@ void Scheduler::NoteStalled(const Request& r) {
   if (!stalled_.has_value() || r.key < *stalled_) stalled_ = r.key;
 }
 
-// A request that began at a hit under kBounded cannot be run again to the same bits: its blocks may be gone. Swapping it
-// to host memory would make it one that can be preempted; here is where that would be decided.
+// A request that began at a hit under kBounded cannot be run again to the same bits: its blocks may be gone. Swapping
+// it to host memory would make it one that can be preempted; here is where that would be decided.
 bool Scheduler::CanPreempt(const Request& r) const {
   if (std::holds_alternative<state::Draining>(r.state)) return false;
   return r.replay != Replay::kBounded || r.hit <= config_.layers.window;
@@ -69,8 +69,8 @@ void Scheduler::Preempt(uint32_t index) {
   if (r.drained()) FinishDraining(index);
 }
 
-// Nothing is in flight and nothing can be planned: somebody waits for memory that others hold whom he cannot preempt, and
-// they wait for him. Then order does not count: the last that can be preempted makes room.
+// Nothing is in flight and nothing can be planned: somebody waits for memory that others hold whom he cannot preempt,
+// and they wait for him. Then order does not count: the last that can be preempted makes room.
 void Scheduler::BreakStall() {
   if (flights_used_ > 0 || (running_.empty() && queue_.empty())) {
     empty_plans_ = 0;

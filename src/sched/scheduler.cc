@@ -17,8 +17,8 @@ Status CheckImages(const RequestSpec& spec) {
   for (size_t i = 0; i < spec.images.size(); ++i) {
     const kv::ImageSpan& image = spec.images[i];
     if (image.begin < end || image.end <= image.begin || image.end > static_cast<int64_t>(spec.prompt.size())) {
-      return Error(Code::kInvalidArgument, "images[{}]: positions {}..{} do not ascend within the prompt", i, image.begin,
-                   image.end);
+      return Error(Code::kInvalidArgument, "images[{}]: positions {}..{} do not ascend within the prompt", i,
+                   image.begin, image.end);
     }
     end = image.end;
   }
@@ -61,7 +61,8 @@ Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (length == 0) return Error(Code::kInvalidArgument, "prompt: expected at least one token");
   for (size_t i = 0; i < spec.prompt.size(); ++i) {
     if (spec.prompt[i] < 0 || spec.prompt[i] > kv::kTokenIdMax) {
-      return Error(Code::kInvalidArgument, "prompt[{}]: token id {} is not in 0..{}", i, spec.prompt[i], kv::kTokenIdMax);
+      return Error(Code::kInvalidArgument, "prompt[{}]: token id {} is not in 0..{}", i, spec.prompt[i],
+                   kv::kTokenIdMax);
     }
   }
   if (spec.length_max <= length || spec.length_max > config_.length_max) {
@@ -70,8 +71,8 @@ Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   }
   const int64_t blocks = (spec.length_max - 1 + kv::kBlockTokens - 1) / kv::kBlockTokens;
   if (blocks > config_.blocks) {
-    return Error(Code::kInvalidArgument, "length_max: {} tokens need {} cache blocks, there are {}", spec.length_max, blocks,
-                 config_.blocks);
+    return Error(Code::kInvalidArgument, "length_max: {} tokens need {} cache blocks, there are {}", spec.length_max,
+                 blocks, config_.blocks);
   }
   if (static_cast<int64_t>(spec.names.chain.size()) != length / kv::kBlockTokens ||
       spec.names.namer.blocks() != length / kv::kBlockTokens) {
@@ -85,7 +86,8 @@ Status Scheduler::CheckSpec(const RequestSpec& spec) const {
     return Error(Code::kInvalidArgument, "drafts: expected 0..{}, found {}", config_.draft_rows, spec.drafts);
   }
   if (spec.priority < -kPriorityMax || spec.priority > kPriorityMax) {
-    return Error(Code::kInvalidArgument, "priority: expected {}..{}, found {}", -kPriorityMax, kPriorityMax, spec.priority);
+    return Error(Code::kInvalidArgument, "priority: expected {}..{}, found {}", -kPriorityMax, kPriorityMax,
+                 spec.priority);
   }
   return CheckImages(spec);
 }
@@ -93,7 +95,8 @@ Status Scheduler::CheckSpec(const RequestSpec& spec) const {
 Result<std::vector<RequestId>> Scheduler::Submit(RequestSpec spec, int64_t now_ms) {
   DI_RETURN_IF_ERROR(CheckSpec(spec));
   if (static_cast<size_t>(spec.choices) > free_records_.size()) {
-    return Error(Code::kResourceExhausted, "the queue is full: {} requests wait or run", requests_.size() - free_records_.size());
+    return Error(Code::kResourceExhausted, "the queue is full: {} requests wait or run",
+                 requests_.size() - free_records_.size());
   }
   std::vector<RequestId> ids;
   ids.reserve(static_cast<size_t>(spec.choices));
@@ -142,8 +145,9 @@ Request* Scheduler::Find(RequestId id) {
 const Request* Scheduler::Find(RequestId id) const { return const_cast<Scheduler*>(this)->Find(id); }
 
 void Scheduler::InsertOrdered(std::vector<uint32_t>* list, uint32_t index) {
-  list->insert(std::lower_bound(list->begin(), list->end(), index, [this](uint32_t a, uint32_t b) { return Before(a, b); }),
-               index);
+  list->insert(
+      std::lower_bound(list->begin(), list->end(), index, [this](uint32_t a, uint32_t b) { return Before(a, b); }),
+      index);
 }
 
 void Scheduler::EraseOrdered(std::vector<uint32_t>* list, uint32_t index) {
@@ -197,7 +201,6 @@ void Scheduler::FinishDraining(uint32_t index) {
   ReleaseCache(index);
   if (!preempted) return Retire(index, reason);
   r.state = state::Queued{};
-  r.bypassed = 0;
   r.refused_step = -1;
   InsertOrdered(&queue_, index);
 }
@@ -264,7 +267,8 @@ std::string Scheduler::FindViolation() const {
   int32_t live = 0, with_slot = 0, room = 0;
   for (size_t i = 0; i < requests_.size(); ++i) {
     const Request& r = requests_[i];
-    if (r.in_flight != in_flight[i]) return fmt::format("request {}: {} steps in flight, not {}", i, in_flight[i], r.in_flight);
+    if (r.in_flight != in_flight[i])
+      return fmt::format("request {}: {} steps in flight, not {}", i, in_flight[i], r.in_flight);
     if (!r.live) continue;
     ++live;
     with_slot += r.slot() >= 0;
@@ -272,7 +276,8 @@ std::string Scheduler::FindViolation() const {
     room += draining != nullptr && draining->makes_room;
     if (r.in_flight > 0 && r.slot() < 0) return fmt::format("request {} is in flight without a slot", i);
     if (draining != nullptr && r.in_flight == 0) return fmt::format("request {} drains for ever", i);
-    if (r.published * kv::kBlockTokens > std::max(r.computed, r.cached)) return fmt::format("request {} published too much", i);
+    if (r.published * kv::kBlockTokens > std::max(r.computed, r.cached))
+      return fmt::format("request {} published too much", i);
     if (r.pending_min < 0 || r.pending_max < r.pending_min) return fmt::format("request {}: pending tokens", i);
   }
   if (room != room_on_its_way_) return "room on its way is miscounted";

@@ -9,23 +9,26 @@
 //     when the result of the oldest step is there: scheduler.Complete(result);
 //     scheduler.TakeEnded(&ended);
 //   }
-// Up to Config::steps_in_flight plans may be made before the first is completed; results come in the order of the plans.
+// Up to Config::steps_in_flight plans may be made before the first is completed; results come in the order of the
+// plans.
 //
 // Promises (docs/scheduling.md has the arguments, tests/sim holds the scheduler against them):
 // - What a request computes depends on it alone, not on its neighbours, except which hit a kBounded request finds.
 // - Every running decode is in every plan, unless its room is being made. Prompts get at least half of the rows that
 //   decodes leave (all of them without drafts), up to prefill_rows_max: half by order, half shortest first.
-// - Order is arrival, less the head start of the priority. A request that waits for room is passed by at most bypass_max
+// - Order is arrival, less the head start of the priority. A request that waits for room is passed by at most
+// bypass_max
 //   later ones; memory is given by order.
 // - A block or page is in use by nobody else until the last step in flight that may write to it is completed.
 // - The first in order can always go on: all behind it are preempted, if need be. So everybody finishes.
 // - After Submit no memory is allocated: not in Plan, not in Complete, not in Cancel.
 //
-// Preempted requests are run again from their tokens. A kBounded request that began at a hit cannot be (its blocks may be
-// gone, and with them its bits): it is never preempted, and kBounded requests are let in only with room for all that they
-// may become. Swapping to host memory will lift that.
+// Preempted requests are run again from their tokens. A kBounded request that began at a hit cannot be (its blocks may
+// be gone, and with them its bits): it is never preempted, and kBounded requests are let in only with room for all that
+// they may become. Swapping to host memory will lift that.
 //
-// Not thread-safe. Nothing blocks. Cost: O(requests running) a plan and a completion, O(blocks of the prompt) an admission.
+// Not thread-safe. Nothing blocks. Cost: O(requests running) a plan and a completion, O(blocks of the prompt) an
+// admission.
 #pragma once
 
 #include <cstdint>
@@ -44,14 +47,14 @@
 namespace deepinfer::sched {
 
 struct RequestSpec {
-  std::vector<int32_t> prompt;   // at least one token; ids in 0 .. kv::kTokenIdMax
-  kv::PromptNames names;         // kv::NamePrompt of the prompt; made by the caller, so that no step waits for it
+  std::vector<int32_t> prompt;  // at least one token; ids in 0 .. kv::kTokenIdMax
+  kv::PromptNames names;        // kv::NamePrompt of the prompt; made by the caller, so that no step waits for it
   std::vector<kv::ImageSpan> images;
-  int64_t length_max = 0;        // tokens, prompt and answer: the request ends there at the latest
+  int64_t length_max = 0;  // tokens, prompt and answer: the request ends there at the latest
   Replay replay = Replay::kExact;
-  int32_t priority = 0;          // -100 .. 100, higher goes first
-  int32_t choices = 1;           // answers to the same prompt
-  int32_t drafts = 0;            // drafts per verify step, at most Config::draft_rows
+  int32_t priority = 0;  // -100 .. 100, higher goes first
+  int32_t choices = 1;   // answers to the same prompt
+  int32_t drafts = 0;    // drafts per verify step, at most Config::draft_rows
 };
 
 struct Ended {
@@ -68,14 +71,14 @@ struct Stats {
   int64_t replayed_rows = 0;  // rows run again below a hit
   int64_t snapshot_hits = 0;  // admissions that began at a window snapshot
   int64_t preemptions = 0;
-  int64_t forks = 0;             // choices that began with their leader's prompt
-  int64_t forks_queued = 0;      // choices that had to begin by themselves
-  int64_t blocks_followed = 0;   // blocks shared that somebody was just computing
-  int64_t takeovers = 0;         // times a follower went on because nobody computed the next block any more
+  int64_t forks = 0;            // choices that began with their leader's prompt
+  int64_t forks_queued = 0;     // choices that had to begin by themselves
+  int64_t blocks_followed = 0;  // blocks shared that somebody was just computing
+  int64_t takeovers = 0;        // times a follower went on because nobody computed the next block any more
   int64_t bypasses = 0;
-  int64_t stalls = 0;            // requests left out of a plan for want of memory
-  int64_t yields = 0;            // requests preempted for one behind them that cannot be
-  int64_t late_results = 0;      // entries whose request had ended meanwhile
+  int64_t stalls = 0;                         // requests left out of a plan for want of memory
+  int64_t yields = 0;                         // requests preempted for one behind them that cannot be
+  int64_t late_results = 0;                   // entries whose request had ended meanwhile
   std::array<int64_t, kNumStates> cancels{};  // by the state that it met (index of State)
   std::array<int64_t, 4> ended{};             // by EndReason
 };
@@ -128,9 +131,9 @@ class Scheduler {
  private:
   struct FlightEntry {
     uint32_t request;
-    EntryKind kind;       // forks: kPrefill
-    int32_t tokens_max;   // that it commits; 0: a prefill that does not sample
-    int64_t end;          // prefill: rows computed when it is done
+    EntryKind kind;      // forks: kPrefill
+    int32_t tokens_max;  // that it commits; 0: a prefill that does not sample
+    int64_t end;         // prefill: rows computed when it is done
   };
   struct Flight {
     int64_t step = 0;

@@ -43,7 +43,8 @@ RequestSpec Spec(int64_t prompt, int64_t answer, int32_t first_token = 7) {
 
 // A scheduler under the null executor, a step at a time.
 struct Scene {
-  explicit Scene(const Config& config) : scheduler(*Scheduler::Create(config)), executor(config), plan(scheduler->MakePlan()) {}
+  explicit Scene(const Config& config)
+      : scheduler(*Scheduler::Create(config)), executor(config), plan(scheduler->MakePlan()) {}
 
   RequestId Submit(RequestSpec spec) { return (*scheduler->Submit(std::move(spec), ++now_ms)).front(); }
   // Plans one step; false if there is none.
@@ -209,7 +210,8 @@ TEST(Scheduler, HitWithoutSnapshotRunsTheTrapezoid) {
   ComputeReplay(config.layers, {.prompt_length = 1000, .length = 1000, .hit = 896}, expected);
   EXPECT_EQ(entry.begin, expected[0]);
   EXPECT_EQ(entry.global_from, 896);
-  EXPECT_THAT(std::span(scene.plan.run_from).subspan(static_cast<size_t>(entry.starts)), testing::ElementsAreArray(expected));
+  EXPECT_THAT(std::span(scene.plan.run_from).subspan(static_cast<size_t>(entry.starts)),
+              testing::ElementsAreArray(expected));
   scene.Complete();
   scene.Drain();
 }

@@ -119,13 +119,15 @@ void FakeExecutor::Launch(const StepPlan& plan) {
     const auto known = static_cast<int64_t>(scheduler_->Tokens(entry.request).size());
     Sequence& s = Find(entry.request);
     // Each sampling step before this one commits a token at least.
-    row.write_from = entry.kind == EntryKind::kDecode ? known - 1 + s.sampling : std::max(entry.begin, entry.global_from);
+    row.write_from =
+        entry.kind == EntryKind::kDecode ? known - 1 + s.sampling : std::max(entry.begin, entry.global_from);
     s.sampling += entry.samples;
     if (entry.position_end > static_cast<int64_t>(row.num_blocks) * kBlockTokens) Fail("rows without blocks");
     NoteWriters(entry, row, step, 1);
   }
   for (const sched::Fork& fork : plan.forks) ++Find(fork.request).sampling;
-  if (rows != plan.rows || rows > config_.step_rows_max) Fail("{} rows in a step, limit {}", rows, config_.step_rows_max);
+  if (rows != plan.rows || rows > config_.step_rows_max)
+    Fail("{} rows in a step, limit {}", rows, config_.step_rows_max);
   if (prefill_rows > config_.prefill_rows_max) Fail("{} prompt rows, limit {}", prefill_rows, config_.prefill_rows_max);
 }
 
@@ -234,7 +236,8 @@ void FakeExecutor::RunLayer(const Step& step, const Row& row, const PlanEntry& e
   };
   for (int64_t p = write_from; p < rows.end;) {
     const kv::BlockId page = page_of(p);
-    if (page == kv::kNoBlock) return Fail("request {} has no page for row {} of layer {}", entry.request.index, p, layer);
+    if (page == kv::kNoBlock)
+      return Fail("request {} has no page for row {} of layer {}", entry.request.index, p, layer);
     const int64_t page_end = std::min(rows.end, (p / kBlockTokens + 1) * kBlockTokens);
     uint64_t* out = &WindowRow(group, layer, page, p);
     for (; p < page_end; ++p) *out++ = p < rows.good ? s.signatures[static_cast<size_t>(p)] : kEmpty;
@@ -246,8 +249,8 @@ void FakeExecutor::RunLayer(const Step& step, const Row& row, const PlanEntry& e
     for (const int64_t p : {oldest, row_at}) {
       const kv::BlockId page = page_of(p);
       if (page == kv::kNoBlock || WindowRow(group, layer, page, p) != s.signatures[static_cast<size_t>(p)]) {
-        return Fail("request {}: layer {} at row {} reads a window row at {} that is not there", entry.request.index, layer,
-                    row_at, p);
+        return Fail("request {}: layer {} at row {} reads a window row at {} that is not there", entry.request.index,
+                    layer, row_at, p);
       }
     }
   }

@@ -4,8 +4,8 @@
 // A "row" of any cache is one number that stands for all tokens up to its position. Running a row of a layer reads what
 // the real kernels would read (global rows through the block table, window rows of each layer through the page table)
 // and reports every number that is not the one of this very sequence: a block that was freed too early or given to two,
-// a window that is not complete, a replay that begins a token too late, a fork that missed a copy. Tokens are a hash of the
-// sequence and the choice, so what a request answers depends on nothing else.
+// a window that is not complete, a replay that begins a token too late, a fork that missed a copy. Tokens are a hash of
+// the sequence and the choice, so what a request answers depends on nothing else.
 //
 // Launch copies a plan and the table rows it uses, as a device queue would; Finish runs the oldest launched step. In
 // between the scheduler goes on. Not thread-safe.
@@ -90,15 +90,15 @@ class FakeExecutor {
   const sched::Scheduler* scheduler_;
   const sched::Config& config_;
   std::mt19937_64 random_;
-  std::vector<Sequence> sequences_;              // by RequestId::index
-  std::vector<uint64_t> globals_;                // [blocks, 128]
-  std::vector<uint8_t> replayed_;                // [blocks]: written on top of a bounded replay
+  std::vector<Sequence> sequences_;                              // by RequestId::index
+  std::vector<uint64_t> globals_;                                // [blocks, 128]
+  std::vector<uint8_t> replayed_;                                // [blocks]: written on top of a bounded replay
   std::array<std::vector<uint64_t>, kv::kLayerGroups> windows_;  // [pages, layers of the group, 128]
   std::array<int, kv::kLayerGroups> group_layers_{};
-  std::vector<uint64_t> states_;                 // [slots]
-  std::vector<int32_t> writers_;                 // [blocks]: steps in flight that may write there
-  std::vector<uint32_t> writer_;                 // [blocks]: whose
-  std::vector<Step> steps_;                      // ring
+  std::vector<uint64_t> states_;  // [slots]
+  std::vector<int32_t> writers_;  // [blocks]: steps in flight that may write there
+  std::vector<uint32_t> writer_;  // [blocks]: whose
+  std::vector<Step> steps_;       // ring
   size_t first_ = 0, launched_ = 0;
   std::vector<sched::EntryResult> entry_results_, fork_results_;
   std::vector<int32_t> tokens_;

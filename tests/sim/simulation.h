@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One seeded life of a scheduler: a random configuration, a few hundred requests that arrive, share prefixes, fork, fail
-// and are cancelled at random, a fake executor and a fake clock, and every invariant after every call.
+// One seeded life of a scheduler: a random configuration, a few hundred requests that arrive, share prefixes, fork,
+// fail and are cancelled at random, a fake executor and a fake clock, and every invariant after every call.
 #pragma once
 
 #include <array>

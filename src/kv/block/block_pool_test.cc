@@ -58,9 +58,9 @@ TEST(BlockPool, AgreesWithAPlainModel) {
   std::mt19937 random(7);
   constexpr int kCapacity = 9;
   BlockPool pool(kCapacity);
-  std::map<BlockId, int> refs;   // held
+  std::map<BlockId, int> refs;  // held
   std::map<BlockId, bool> kept;
-  std::deque<BlockId> cached;    // oldest first
+  std::deque<BlockId> cached;  // oldest first
   for (int step = 0; step < 200000; ++step) {
     const auto id = static_cast<BlockId>(random() % kCapacity);
     const bool held = refs.count(id) != 0;

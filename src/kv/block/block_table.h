@@ -43,7 +43,7 @@ class BlockTable {
 
   int32_t slots() const { return static_cast<int32_t>(first_.size()); }
   int32_t stride() const { return stride_; }
-  const BlockId* data() const { return ids_.data(); }           // [slots, stride]
+  const BlockId* data() const { return ids_.data(); }             // [slots, stride]
   const int32_t* first_entries() const { return first_.data(); }  // [slots]
 
  private:

@@ -120,7 +120,8 @@ std::string PrefixIndex::FindViolation() const {
     if (cells_[FindCell(names_[i])].block != id) return fmt::format("block {} is not found by its name", id);
     if (state_[i] == State::kReady && !pool_->kept(id)) return fmt::format("block {} is ready and not kept", id);
     if (state_[i] == State::kComputing && pool_->refs(id) == 0) return fmt::format("nobody computes block {}", id);
-    if (state_[i] == State::kComputing && pool_->kept(id)) return fmt::format("block {} is kept before it is ready", id);
+    if (state_[i] == State::kComputing && pool_->kept(id))
+      return fmt::format("block {} is kept before it is ready", id);
   }
   if (in_cells != named) return fmt::format("{} cells for {} named blocks", in_cells, named);
   return "";

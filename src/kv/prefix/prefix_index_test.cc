@@ -71,7 +71,7 @@ TEST(PrefixIndex, ChainsAreEvictedFromTheirTail) {
     index.Publish(Name(i), chain[i]);
   }
   for (int i = 3; i >= 0; --i) pool.Unref(chain[i]);  // last one first, as the index asks
-  pool.Ref(chain[0]);  // a request uses the first two again
+  pool.Ref(chain[0]);                                 // a request uses the first two again
   pool.Ref(chain[1]);
   pool.Unref(chain[1]);
   pool.Unref(chain[0]);

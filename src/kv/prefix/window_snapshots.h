@@ -25,9 +25,9 @@ inline constexpr int kLayerGroups = 2;
 class WindowSnapshots {
  public:
   struct Limits {
-    int32_t blocks = 0;                               // capacity of the block pool
-    int32_t pages_per_point = 1;                      // pages that one window spans before a block end
-    std::array<int32_t, kLayerGroups> pages_max{};    // share of each pool
+    int32_t blocks = 0;                             // capacity of the block pool
+    int32_t pages_per_point = 1;                    // pages that one window spans before a block end
+    std::array<int32_t, kLayerGroups> pages_max{};  // share of each pool
   };
   // The pools must outlive this.
   WindowSnapshots(const Limits& limits, std::array<BlockPool*, kLayerGroups> pools);
