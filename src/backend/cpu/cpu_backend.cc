@@ -25,7 +25,8 @@ std::vector<Variant> AllVariants() {
   // Each of these asks the operating system too, whether it saves the registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vbmi");
   all.push_back({&cpu::kAvx512Kernels, avx512});
   all.push_back({&cpu::kAvx2Kernels, avx2});
 #endif

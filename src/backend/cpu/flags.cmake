@@ -6,6 +6,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 endif()
 set(cpu_dir ${CMAKE_CURRENT_LIST_DIR})
 set_source_files_properties(${cpu_dir}/kernels_avx512.cc PROPERTIES COMPILE_OPTIONS
-  "${kernels_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
+  "${kernels_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vbmi;-mprefer-vector-width=512")
 set_source_files_properties(${cpu_dir}/kernels_avx2.cc PROPERTIES COMPILE_OPTIONS "${kernels_flags};-mavx2;-mfma;-mf16c")
 set_source_files_properties(${cpu_dir}/kernels_portable.cc PROPERTIES COMPILE_OPTIONS "${kernels_flags}")

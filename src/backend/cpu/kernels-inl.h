@@ -6,6 +6,8 @@
 //
 #include "backend/cpu/math-inl.h"
 //
+#include "backend/cpu/decode-inl.h"
+//
 #include "backend/cpu/dot-inl.h"
 //
 #include "backend/cpu/rows-inl.h"
@@ -20,7 +22,7 @@ constexpr Kernels MakeKernels(const char* name) {
   k.name = name;
   k.dot = Dot;
   k.decode_row = DecodeRow;
-  k.split_fp4_columns = SplitFp4Columns;
+  k.order_columns = OrderColumns;
   k.round_bf16 = RoundRowToBf16;
   k.sum_of_squares = SumOfSquares;
   k.rms_norm = RmsNorm;

@@ -21,7 +21,7 @@ struct DotArgs {
   int64_t out_begin;
   int64_t out_end;
   int64_t rows;
-  const float* const* x;  // [rows] -> [cols], in the column order of w's format
+  const float* const* x;  // [rows] -> [cols rounded up to 32], as order_columns left it
   float* const* y;        // [rows]
   int64_t y_begin;
   float* panel;           // scratch, PanelFloats(cols)
@@ -81,8 +81,8 @@ struct Kernels {
   void (*dot)(const DotArgs& args);
   // out[0 .. cols) = row `row` of w.
   void (*decode_row)(const Matrix& w, int64_t row, float* out);
-  // The column order of FP4 products: of each 32, the even ones and then the odd ones. out may be x.
-  void (*split_fp4_columns)(const float* x, int64_t n, float* out);
+  // x in the column order of products with w, filled up with zeros to a multiple of 32; out may be x.
+  void (*order_columns)(const Matrix& w, const float* x, int64_t n, float* out);
   void (*round_bf16)(const float* x, int64_t n, float* out);
   float (*sum_of_squares)(const float* x, int64_t n);
   // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.

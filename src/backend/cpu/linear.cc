@@ -26,8 +26,7 @@ void Context::For(int64_t n, int64_t work_each, FunctionRef<void(int, int64_t, i
 }
 
 bool NeedsPreparation(const Matrix& w, Activations activations) {
-  return w.format == WeightFormat::kFp4Row32 || activations == Activations::kBf16 ||
-         (activations == Activations::kFp8 && HasBlocks(w.format));
+  return w.format != WeightFormat::kF32 || activations == Activations::kBf16 || w.cols % 32 != 0;
 }
 
 void PrepareInput(const Context& context, const Matrix& w, Activations activations, const float* x, int64_t n, float* out) {
@@ -39,11 +38,7 @@ void PrepareInput(const Context& context, const Matrix& w, Activations activatio
     numeric::RoundTripFp8(out, static_cast<int>(n));
     x = out;
   }
-  if (w.format == WeightFormat::kFp4Row32) {
-    context.kernels.split_fp4_columns(x, n, out);
-  } else if (x != out) {
-    std::copy_n(x, n, out);
-  }
+  context.kernels.order_columns(w, x, n, out);
 }
 
 void Linear(Context& context, const LinearParams& p) {
@@ -55,14 +50,15 @@ void Linear(Context& context, const LinearParams& p) {
   const float** x = shared.Take<const float*>(p.groups * p.rows);  // [groups][rows]
   float** y = shared.Take<float*>(p.rows);
   const bool prepare = NeedsPreparation(p.w, p.activations);
-  float* prepared = prepare ? shared.Take<float>(p.rows * p.groups * cols) : nullptr;
+  const int64_t width = PaddedColumns(cols);
+  float* prepared = prepare ? shared.Take<float>(p.rows * p.groups * width) : nullptr;
   context.For(p.rows, prepare ? p.groups * cols : 1, [&](int, int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       y[r] = p.y + r * p.y_stride;
       for (int64_t g = 0; g < p.groups; ++g) {
         const float* in = p.x + r * p.x_stride + g * cols;
         if (prepare) {
-          float* out = prepared + (r * p.groups + g) * cols;
+          float* out = prepared + (r * p.groups + g) * width;
           PrepareInput(context, p.w, p.activations, in, cols, out);
           in = out;
         }

@@ -84,7 +84,7 @@ class ExpertPass {
     }
     inter_max_ = 0;
     for (int64_t e = 0; e <= p_.num_experts; ++e) {
-      if (first_[e] < first_[e + 1]) inter_max_ = std::max(inter_max_, Expert(e).w1.rows);
+      if (first_[e] < first_[e + 1]) inter_max_ = std::max(inter_max_, PaddedColumns(Expert(e).w1.rows));
     }
   }
 
@@ -92,12 +92,13 @@ class ExpertPass {
   void PrepareRows() {
     Arena& shared = context_.shared;
     x_rows_ = shared.Take<const float*>(slots_);
-    float* routed = p_.topk > 0 && NeedsPreparation(p_.experts[0].w1, p_.activations) ? shared.Take<float>(rows_ * p_.hidden) : nullptr;
-    float* common = p_.has_shared && NeedsPreparation(p_.shared.w1, p_.activations) ? shared.Take<float>(rows_ * p_.hidden) : nullptr;
+    const int64_t width = PaddedColumns(p_.hidden);
+    float* routed = p_.topk > 0 && NeedsPreparation(p_.experts[0].w1, p_.activations) ? shared.Take<float>(rows_ * width) : nullptr;
+    float* common = p_.has_shared && NeedsPreparation(p_.shared.w1, p_.activations) ? shared.Take<float>(rows_ * width) : nullptr;
     context_.For(rows_, (routed != nullptr || common != nullptr) ? p_.hidden * 8 : 1, [&](int, int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const float* x = p_.x + (row_ + r) * p_.hidden;
-        const int64_t at = r * p_.hidden;
+        const int64_t at = r * width;
         if (routed != nullptr) PrepareInput(context_, p_.experts[0].w1, p_.activations, x, p_.hidden, routed + at);
         if (common != nullptr) PrepareInput(context_, p_.shared.w1, p_.activations, x, p_.hidden, common + at);
         for (int64_t i = 0; i < per_row_; ++i) {
@@ -187,7 +188,7 @@ class ExpertPass {
   const int64_t rows_;
   const int64_t per_row_;  // slots of a row
   const int64_t slots_;
-  int64_t inter_max_ = 0;
+  int64_t inter_max_ = 0;  // inner channels, padded
   int64_t* first_ = nullptr;
   float* slot_weight_ = nullptr;
   int64_t* slot_of_ = nullptr;  // [rows, per_row]

@@ -32,10 +32,12 @@ struct Context {
   std::vector<Arena> arenas;
 };
 
-// Whether products with w change their input first, by rounding or by another column order.
+// Whether products with w change their input first, by rounding, by another column order or by filling up.
 bool NeedsPreparation(const Matrix& w, Activations activations);
-// out[0 .. n) = x as products with w want it; n a multiple of 32 where the format has blocks. out may be x.
+// out[0 .. PaddedColumns(n)) = x[0 .. n) as products with w want it. n is a multiple of 32 where the format has blocks;
+// out may be x.
 void PrepareInput(const Context& context, const Matrix& w, Activations activations, const float* x, int64_t n, float* out);
+inline int64_t PaddedColumns(int64_t cols) { return (cols + 31) / 32 * 32; }
 
 void Embed(Context& context, const EmbedParams& p);
 void EngramLookup(Context& context, const EngramLookupParams& p);

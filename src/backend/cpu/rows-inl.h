@@ -39,16 +39,6 @@ void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* y
   Scale(x, InverseRms(SumOfSquares(x, n), n, eps), weight, n, y);
 }
 
-// Each 32 values: the even ones, then the odd ones. out may be x.
-void SplitFp4Columns(const float* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; i += 32) {
-    Vec even, odd;
-    Deinterleave(Load(x + i), Load(x + i + 16), &even, &odd);
-    Store(out + i, even);
-    Store(out + i + 16, odd);
-  }
-}
-
 void RoundRowToBf16(const float* x, int64_t n, float* out) {
   for (int64_t i = 0; i < n; i += 16) StorePart(out + i, RoundToBf16(LoadPart(x + i, n - i)), n - i);
 }

@@ -11,6 +11,8 @@ namespace {
 
 #define DI_SIMD inline __attribute__((always_inline))
 
+constexpr const int32_t* kE4m3Columns = nullptr;  // FP8 is read in order
+
 constexpr int kRowTile = 2;
 constexpr int kOutTile = 2;
 constexpr int kDirectRows = 2;
@@ -111,6 +113,15 @@ DI_SIMD Vec LoadBf16(const uint8_t* p) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
 }
 
+DI_SIMD void SplitWords(__m256i words, __m256* even, __m256* odd) {
+  *even = _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  *odd = _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xFFFF0000))));
+}
+DI_SIMD void LoadBf16Split(const uint8_t* p, Vec* even, Vec* odd) {
+  SplitWords(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), &even->lo, &odd->lo);
+  SplitWords(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32)), &even->hi, &odd->hi);
+}
+
 DI_SIMD Vec LoadE4m3(const uint8_t* p) {
   const __m256i codes = _mm256_cvtepi8_epi16(LoadBytes16(p));
   __m256i half = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
@@ -145,16 +156,12 @@ DI_SIMD Vec LoadFp4(const uint8_t* p, Fp4Table table) {
   return {LookUpFp4(lo, table), LookUpFp4(hi, table)};
 }
 
-// a0 a1 a2 .. , b0 b1 b2 .. -> the even ones of a and b, the odd ones.
-DI_SIMD __m256 Evens(__m256 a, __m256 b) {
-  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xD8));
-}
-DI_SIMD __m256 Odds(__m256 a, __m256 b) {
-  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xDD)), 0xD8));
-}
-DI_SIMD void Deinterleave(Vec a, Vec b, Vec* even, Vec* odd) {
-  *even = {Evens(a.lo, a.hi), Evens(b.lo, b.hi)};
-  *odd = {Odds(a.lo, a.hi), Odds(b.lo, b.hi)};
+DI_SIMD Vec Gather32(Vec a, Vec b, const int32_t columns[16]) {
+  alignas(32) float from[32], to[16];
+  Store(from, a);
+  Store(from + 16, b);
+  for (int i = 0; i < 16; ++i) to[i] = from[columns[i]];
+  return Load(to);
 }
 
 DI_SIMD __m256 RoundHalfToBf16(__m256 a) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vec, sixteen floats, over AVX-512 (F, BW, VL, DQ). The three simd_*.h define the same names with the same results, so
+// Vec, sixteen floats, over AVX-512 (F, BW, VL, DQ, VBMI). The three simd_*.h define the same names with the same results, so
 // that the kernels (*-inl.h) are written once; each is included by one source file alone, which is compiled for that
 // instruction set. Everything has internal linkage: no code compiled for AVX may be merged into the portable program.
 #pragma once
@@ -12,6 +12,7 @@ namespace deepinfer::backend::cpu {
 namespace {
 
 #define DI_SIMD inline __attribute__((always_inline))
+#define DI_E4M3_PAIRS  // FP8 rows are decoded two at a time
 
 constexpr int kRowTile = 6;     // rows x outputs of a product that are kept in registers
 constexpr int kOutTile = 4;
@@ -24,7 +25,7 @@ struct Vec {
 DI_SIMD Vec Set(float x) { return {_mm512_set1_ps(x)}; }
 DI_SIMD Vec Load(const float* p) { return {_mm512_loadu_ps(p)}; }
 DI_SIMD void Store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
-DI_SIMD __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : (1u << n) - 1); }
+DI_SIMD __mmask16 FirstLanes(int64_t n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : n <= 0 ? 0 : (1u << n) - 1); }
 // The first n (0..16) values, zeros behind them; nothing else is touched.
 DI_SIMD Vec LoadPart(const float* p, int64_t n) { return {_mm512_maskz_loadu_ps(FirstLanes(n), p)}; }
 DI_SIMD void StorePart(float* p, Vec a, int64_t n) { _mm512_mask_storeu_ps(p, FirstLanes(n), a.v); }
@@ -78,9 +79,68 @@ DI_SIMD Vec LoadBf16(const uint8_t* p) {
   const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16))};
 }
+// 32 bf16 values: the even columns and the odd ones, which need nothing but a mask.
+DI_SIMD void LoadBf16Split(const uint8_t* p, Vec* even, Vec* odd) {
+  const __m512i codes = _mm512_loadu_si512(p);
+  even->v = _mm512_castsi512_ps(_mm512_slli_epi32(codes, 16));
+  odd->v = _mm512_castsi512_ps(_mm512_and_si512(codes, _mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
+}
 
-// Sixteen e4m3 codes times 2^-8: the bits, moved to where a half-precision number has them. Subnormals come out right,
-// the conversion knows those of half precision; the code of NaN, which would read 480, is made a NaN.
+// e4m3 codes become bf16, in which they are exact, by two look-ups of a byte each: tables of 128 magnitudes, sign aside.
+struct E4m3Tables {
+  alignas(64) uint8_t high[128];
+  alignas(64) uint8_t low[128];
+};
+constexpr E4m3Tables MakeE4m3Tables() {
+  E4m3Tables t = {};
+  for (int code = 0; code < 128; ++code) {
+    int bits = 0x7FC0;  // the code of NaN
+    if (code >= 8 && code < 127) bits = (code << 4) + (120 << 7);
+    if (code == 0) bits = 0;
+    // Subnormals, code * 2^-9: normal in bf16.
+    if (code == 1) bits = 118 << 7;
+    if (code == 2 || code == 3) bits = (119 << 7) + ((code - 2) << 6);
+    if (code >= 4 && code < 8) bits = (120 << 7) + ((code - 4) << 5);
+    t.high[code] = static_cast<uint8_t>(bits >> 8);
+    t.low[code] = static_cast<uint8_t>(bits & 0xFF);
+  }
+  return t;
+}
+constexpr E4m3Tables kE4m3Tables = MakeE4m3Tables();
+
+// 32 codes of each of two rows. Lanes 0..7 belong to row 0, lanes 8..15 to row 1; the columns of a row's eight lanes are
+// kE4m3Columns[8 i .. 8 i + 7] in even[i], those plus 1 in odd[i].
+struct E4m3Pair {
+  Vec even[2], odd[2];
+};
+constexpr int32_t kE4m3Columns[16] = {0, 2, 4, 6, 16, 18, 20, 22, 8, 10, 12, 14, 24, 26, 28, 30};
+DI_SIMD E4m3Pair LoadE4m3Pair(const uint8_t* row0, const uint8_t* row1, float scale0, float scale1) {
+  const __m512i codes = _mm512_inserti64x4(
+      _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row0))),
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row1)), 1);
+  const auto table = [](const uint8_t* from) { return _mm512_load_si512(from); };
+  const __m512i low = _mm512_permutex2var_epi8(table(kE4m3Tables.low), codes, table(kE4m3Tables.low + 64));
+  __m512i high = _mm512_permutex2var_epi8(table(kE4m3Tables.high), codes, table(kE4m3Tables.high + 64));
+  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+  high = _mm512_ternarylogic_epi32(high, codes, sign, 0xF8);  // high | (codes & sign)
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000));
+  const __m512 scale = _mm512_mask_blend_ps(0xFF00, _mm512_set1_ps(scale0), _mm512_set1_ps(scale1));
+  E4m3Pair out;
+  for (int i = 0; i < 2; ++i) {
+    const __m512i words = i == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high);
+    out.even[i].v = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)), scale);
+    out.odd[i].v = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(words, upper)), scale);
+  }
+  return out;
+}
+// Eight values in both halves.
+DI_SIMD Vec LoadHalfTwice(const float* p) { return {_mm512_broadcast_f32x8(_mm256_loadu_ps(p))}; }
+// (a of row 0, b of row 0) and (a of row 1, b of row 1) from two Vec whose halves are rows.
+DI_SIMD Vec JoinRow0(Vec a, Vec b) { return {_mm512_shuffle_f32x4(a.v, b.v, 0x44)}; }
+DI_SIMD Vec JoinRow1(Vec a, Vec b) { return {_mm512_shuffle_f32x4(a.v, b.v, 0xEE)}; }
+
+// Sixteen e4m3 codes times 2^-8, in order: the bits, moved to where a half-precision number has them. Subnormals come out
+// right, the conversion knows those of half precision; the code of NaN, which would read 480, is made a NaN.
 DI_SIMD Vec LoadE4m3(const uint8_t* p) {
   const __m256i codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   __m256i half = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
@@ -109,11 +169,9 @@ DI_SIMD Vec LoadFp4(const uint8_t* p, Fp4Table table) {
   const __m512i codes = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   return {_mm512_permutexvar_ps(_mm512_or_si512(codes, _mm512_slli_epi64(codes, 28)), table.v)};
 }
-// 32 values in order -> the even ones, the odd ones.
-DI_SIMD void Deinterleave(Vec a, Vec b, Vec* even, Vec* odd) {
-  const __m512i index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  even->v = _mm512_permutex2var_ps(a.v, index, b.v);
-  odd->v = _mm512_permutex2var_ps(a.v, _mm512_add_epi32(index, _mm512_set1_epi32(1)), b.v);
+// out[i] = of the 32 values in a and b, the one at columns[i].
+DI_SIMD Vec Gather32(Vec a, Vec b, const int32_t columns[16]) {
+  return {_mm512_permutex2var_ps(a.v, _mm512_loadu_si512(columns), b.v)};
 }
 
 // Rounds to bf16, ties to even; NaNs stay NaNs.

@@ -14,6 +14,8 @@ namespace {
 
 #define DI_SIMD inline __attribute__((always_inline))
 
+constexpr const int32_t* kE4m3Columns = nullptr;  // FP8 is read in order
+
 constexpr int kRowTile = 1;
 constexpr int kOutTile = 2;
 constexpr int kDirectRows = 1;
@@ -142,6 +144,15 @@ DI_SIMD Vec LoadBf16(const uint8_t* p) {
   return Map([&](int i) { return numeric::Bf16ToFloat(codes[i]); });
 }
 
+DI_SIMD void LoadBf16Split(const uint8_t* p, Vec* even, Vec* odd) {
+  uint16_t codes[32];
+  std::memcpy(codes, p, sizeof codes);
+  for (int i = 0; i < 16; ++i) {
+    even->v[i] = numeric::Bf16ToFloat(codes[2 * i]);
+    odd->v[i] = numeric::Bf16ToFloat(codes[2 * i + 1]);
+  }
+}
+
 // Times 2^-8, as the half-precision route of the other variants gives them.
 struct ScaledE4m3Table {
   float value[256];
@@ -171,13 +182,8 @@ DI_SIMD void LoadFp4Split(const uint8_t* p, const Fp4Table& table, Vec* even, Ve
 DI_SIMD Vec LoadFp4(const uint8_t* p, const Fp4Table& table) {
   return Map([&](int i) { return table.v[p[i / 2] >> (4 * (i & 1)) & 0xF]; });
 }
-DI_SIMD void Deinterleave(const Vec& a, const Vec& b, Vec* even, Vec* odd) {
-  for (int i = 0; i < 8; ++i) {
-    even->v[i] = a.v[2 * i];
-    odd->v[i] = a.v[2 * i + 1];
-    even->v[i + 8] = b.v[2 * i];
-    odd->v[i + 8] = b.v[2 * i + 1];
-  }
+DI_SIMD Vec Gather32(const Vec& a, const Vec& b, const int32_t columns[16]) {
+  return Map([&](int i) { return columns[i] < 16 ? a.v[columns[i]] : b.v[columns[i] - 16]; });
 }
 DI_SIMD Vec RoundToBf16(const Vec& a) {
   return Map([&](int i) { return numeric::Bf16ToFloat(numeric::FloatToBf16(a.v[i])); });
