@@ -95,8 +95,8 @@ struct Kernels {
   // In place: x = sqrt(log(1 + e^x)).
   void (*sqrt_softplus)(float* x, int64_t n);
   void (*sigmoid)(float* x, int64_t n);
-  // comb [streams, streams] of one row, in place (spec/model.md 2).
-  void (*sinkhorn)(float* comb, int64_t streams, float eps, int iters);
+  // comb [streams, streams] of rows that lie `stride` floats apart, in place (spec/model.md 2).
+  void (*sinkhorn)(float* comb, int64_t rows, int64_t stride, int64_t streams, float eps, int iters);
   void (*hc_collapse)(const HcRowArgs& args);
   // x [streams, hidden] in place.
   void (*hc_expand)(const float* y, const float* post, const float* comb, int64_t streams, int64_t hidden, float* x);

@@ -13,7 +13,7 @@
 namespace deepinfer::backend::cpu {
 
 // Below this many multiply-adds an op stays on the calling thread: some microseconds, a few times what waking costs.
-constexpr int64_t kSerialWork = 48 << 10;
+constexpr int64_t kSerialWork = 16 << 10;
 
 // What every op needs: the kernels, the threads and their scratch.
 struct Context {

@@ -130,8 +130,8 @@ void Pool(const float* const* kv, const float* const* gate, int32_t tokens, int6
   }
 }
 
-// Plain loops: four streams are too few for lanes.
-void Sinkhorn(float* c, int64_t n, float eps, int iters) {
+// Any number of streams, in plain loops.
+void SinkhornLoops(float* c, int64_t n, float eps, int iters) {
   float row[kStreamsMax];
   for (int64_t j = 0; j < n; ++j) {
     float top = c[j * n];
@@ -152,6 +152,31 @@ void Sinkhorn(float* c, int64_t n, float eps, int iters) {
   for (int i = 1; i < iters; ++i) {
     normalise(n, 1);
     normalise(1, n);
+  }
+}
+
+// comb [streams, streams] of rows that lie `stride` floats apart. Four streams, as published, fill a Vec: a row of comb
+// is a run of four lanes. Two batch rows go hand in hand, since each step waits for a division.
+void Sinkhorn(float* comb, int64_t rows, int64_t stride, int64_t streams, float eps, int iters) {
+  if (streams != 4) {
+    for (int64_t r = 0; r < rows; ++r) SinkhornLoops(comb + r * stride, streams, eps, iters);
+    return;
+  }
+  const Vec e = Set(eps);
+  for (int64_t r = 0; r < rows; r += 2) {
+    const int n = rows - r < 2 ? 1 : 2;
+    Vec c[2];
+    for (int i = 0; i < 2; ++i) {
+      c[i] = Load(comb + (i < n ? r + i : r) * stride);
+      c[i] = Exp(c[i] - MaxOfRuns(c[i]));
+      c[i] = c[i] / SumOfRuns(c[i]) + e;
+      c[i] = c[i] / (SumAcrossRuns(c[i]) + e);
+    }
+    for (int t = 1; t < iters; ++t) {
+      for (int i = 0; i < 2; ++i) c[i] = c[i] / (SumOfRuns(c[i]) + e);
+      for (int i = 0; i < 2; ++i) c[i] = c[i] / (SumAcrossRuns(c[i]) + e);
+    }
+    for (int i = 0; i < n; ++i) Store(comb + (r + i) * stride, c[i]);
   }
 }
 

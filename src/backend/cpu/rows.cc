@@ -88,10 +88,10 @@ void HcMix(Context& context, const HcMixParams& p) {
         p.post[r * n + s] = 2 * m[n + s];
       }
       std::copy_n(m + 2 * n, n * n, p.comb + r * n * n);
-      k.sinkhorn(p.comb + r * n * n, n, p.hc_eps, p.sinkhorn_iters);
       k.hc_collapse({.streams = n, .hidden = p.hidden, .x = x, .weights = p.collapse + r * n,
                      .norm_weight = p.norm_weight, .eps = p.norm_eps, .out = p.collapsed + r * p.hidden});
     }
+    k.sinkhorn(p.comb + begin * n * n, end - begin, n * n, n, p.hc_eps, p.sinkhorn_iters);
   });
   context.mixes.Reset();
 }

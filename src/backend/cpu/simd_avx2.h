@@ -96,6 +96,22 @@ DI_SIMD void ReduceTile(const Vec* a, float* out, int64_t n) {
   }
 }
 
+DI_SIMD __m256 SumOfHalfRuns(__m256 a) {
+  const __m256 two = _mm256_add_ps(a, _mm256_permute_ps(a, 0x4E));
+  return _mm256_add_ps(two, _mm256_permute_ps(two, 0xB1));
+}
+DI_SIMD __m256 MaxOfHalfRuns(__m256 a) {
+  const __m256 two = _mm256_max_ps(a, _mm256_permute_ps(a, 0x4E));
+  return _mm256_max_ps(two, _mm256_permute_ps(two, 0xB1));
+}
+DI_SIMD Vec SumOfRuns(Vec a) { return {SumOfHalfRuns(a.lo), SumOfHalfRuns(a.hi)}; }
+DI_SIMD Vec MaxOfRuns(Vec a) { return {MaxOfHalfRuns(a.lo), MaxOfHalfRuns(a.hi)}; }
+DI_SIMD Vec SumAcrossRuns(Vec a) {
+  const __m256 two = _mm256_add_ps(a.lo, a.hi);  // runs 0 + 2, 1 + 3
+  const __m256 sum = _mm256_add_ps(two, _mm256_permute2f128_ps(two, two, 1));
+  return {sum, sum};
+}
+
 DI_SIMD __m256 SwapPairs(__m256 a) { return _mm256_permute_ps(a, 0xB1); }
 DI_SIMD __m256 RotateHalf(__m256 x, __m256 t) {
   return _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(t), _mm256_mul_ps(SwapPairs(x), _mm256_movehdup_ps(t)));

@@ -64,6 +64,21 @@ DI_SIMD void ReduceTile(const Vec* a, float* out, int64_t n) {
   _mm_mask_storeu_ps(out, FirstLanes(n) & 0xF, _mm_add_ps(_mm_add_ps(q0, q2), _mm_add_ps(q1, q3)));
 }
 
+// Of each run of four lanes, in all its lanes: the sum ((0 + 2) + (1 + 3), which adds in the same pairs from any lane) and
+// the maximum. Across the four runs, lane by lane: the sum (0 + 2) + (1 + 3).
+DI_SIMD Vec SumOfRuns(Vec a) {
+  const __m512 two = _mm512_add_ps(a.v, _mm512_permute_ps(a.v, 0x4E));
+  return {_mm512_add_ps(two, _mm512_permute_ps(two, 0xB1))};
+}
+DI_SIMD Vec MaxOfRuns(Vec a) {
+  const __m512 two = _mm512_max_ps(a.v, _mm512_permute_ps(a.v, 0x4E));
+  return {_mm512_max_ps(two, _mm512_permute_ps(two, 0xB1))};
+}
+DI_SIMD Vec SumAcrossRuns(Vec a) {
+  const __m512 two = _mm512_add_ps(a.v, _mm512_shuffle_f32x4(a.v, a.v, 0x4E));
+  return {_mm512_add_ps(two, _mm512_shuffle_f32x4(two, two, 0xB1))};
+}
+
 // (x0, x1) -> (x0 c - x1 s, x1 c + x0 s) for eight pairs; t = c, s per pair.
 DI_SIMD Vec RotatePairs(Vec x, Vec t) {
   const __m512 c = _mm512_moveldup_ps(t.v), s = _mm512_movehdup_ps(t.v);

@@ -121,6 +121,23 @@ DI_SIMD void ReduceTile(const Vec* a, float* out, int64_t n) {
   }
 }
 
+DI_SIMD Vec SumOfRuns(const Vec& a) {
+  return Map([&](int i) {
+    const float* run = a.v + i / 4 * 4;
+    return (run[0] + run[2]) + (run[1] + run[3]);
+  });
+}
+DI_SIMD Vec MaxOfRuns(const Vec& a) {
+  return Map([&](int i) {
+    const float* run = a.v + i / 4 * 4;
+    const float x = run[0] > run[2] ? run[0] : run[2], y = run[1] > run[3] ? run[1] : run[3];
+    return x > y ? x : y;
+  });
+}
+DI_SIMD Vec SumAcrossRuns(const Vec& a) {
+  return Map([&](int i) { return (a.v[i % 4] + a.v[i % 4 + 8]) + (a.v[i % 4 + 4] + a.v[i % 4 + 12]); });
+}
+
 DI_SIMD Vec RotatePairs(const Vec& x, const Vec& t) {
   Vec out;
   for (int i = 0; i < 16; i += 2) {
