@@ -9,6 +9,10 @@ namespace {
 // Even columns first: the order of bf16 and FP4.
 constexpr int32_t kSplitColumns[16] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
 
+// Weights stream by once: what the next four rows hold at the same columns is asked for in advance, into the second-level
+// cache. The processor's own prefetchers follow four rows at once badly. Addresses past the end do no harm.
+DI_SIMD void Prefetch(const uint8_t* p) { __builtin_prefetch(p, 0, 2); }
+
 // A decoder hands out 32 columns of one of four neighbouring weight rows at a time, as two Vec in the column order of the
 // format. Rows past the last are read as the last one, and their sums thrown away. Part gives the last block of a matrix
 // whose columns are not a multiple of 32, filled up with zeros.
@@ -16,7 +20,9 @@ template <int kBytes>
 struct PlainDecoder {
   static constexpr bool kRagged = true;
   const uint8_t* row[4];
+  int64_t four_rows;  // bytes
   PlainDecoder(const Matrix& w, int64_t out, int64_t out_end) {
+    four_rows = w.cols * kBytes * 4;
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t o = out + i < out_end ? out + i : out_end - 1;
       row[i] = static_cast<const uint8_t*>(w.data) + o * w.cols * kBytes;
@@ -30,7 +36,12 @@ struct PlainDecoder {
       LoadBf16Split(p, a, b);
     }
   }
-  DI_SIMD void Block(int i, int64_t block, Vec* a, Vec* b) const { Read(row[i] + block * 32 * kBytes, a, b); }
+  DI_SIMD void Block(int i, int64_t block, Vec* a, Vec* b) const {
+    const uint8_t* p = row[i] + block * 32 * kBytes;
+    Prefetch(p + four_rows);
+    if constexpr (kBytes == 4) Prefetch(p + four_rows + 64);
+    Read(p, a, b);
+  }
   void Part(int i, int64_t block, int64_t n, Vec* a, Vec* b) const {
     uint8_t copy[32 * kBytes] = {};
     __builtin_memcpy(copy, row[i] + block * 32 * kBytes, static_cast<size_t>(n * kBytes));
@@ -62,7 +73,9 @@ struct Fp8Decoder {
   static constexpr bool kRagged = false;
   const uint8_t* row[4];
   const uint8_t* scale[4];
+  int64_t four_rows;  // bytes
   Fp8Decoder(const Matrix& w, int64_t out, int64_t out_end) {
+    four_rows = w.cols * 4;
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t o = out + i < out_end ? out + i : out_end - 1;
       row[i] = static_cast<const uint8_t*>(w.data) + o * w.cols;
@@ -72,12 +85,15 @@ struct Fp8Decoder {
 #ifdef DI_E4M3_PAIRS
   DI_SIMD E4m3Pair Pair(int pair, int64_t block) const {
     const int i = 2 * pair;
+    Prefetch(row[i] + block * 32 + four_rows);
+    Prefetch(row[i + 1] + block * 32 + four_rows);
     return LoadE4m3Pair(row[i] + block * 32, row[i + 1] + block * 32, kE8m0.value[scale[i][block]],
                         kE8m0.value[scale[i + 1][block]]);
   }
 #else
   DI_SIMD void Block(int i, int64_t block, Vec* a, Vec* b) const {
     const uint8_t* p = row[i] + block * 32;
+    Prefetch(p + four_rows);
     const uint8_t s = scale[i][block];
     *a = ScaleE4m3(LoadE4m3(p), s);
     *b = ScaleE4m3(LoadE4m3(p + 16), s);
@@ -89,7 +105,9 @@ struct Fp4Decoder {
   static constexpr bool kRagged = false;
   const uint8_t* row[4];
   const uint8_t* scale[4];
+  int64_t four_rows;  // bytes
   Fp4Decoder(const Matrix& w, int64_t out, int64_t out_end) {
+    four_rows = w.cols * 2;
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t o = out + i < out_end ? out + i : out_end - 1;
       row[i] = static_cast<const uint8_t*>(w.data) + o * (w.cols / 2);
@@ -97,6 +115,7 @@ struct Fp4Decoder {
     }
   }
   DI_SIMD void Block(int i, int64_t block, Vec* a, Vec* b) const {
+    if ((block & 3) == 0) Prefetch(row[i] + block * 16 + four_rows);
     LoadFp4Split(row[i] + block * 16, ScaledFp4Table(kE8m0.value[scale[i][block]]), a, b);
   }
 };

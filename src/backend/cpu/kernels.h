@@ -3,10 +3,9 @@
 // attention.cc, ...) cut their work into pieces for the threads and call through it. Kernels run on one thread, allocate
 // nothing and check nothing.
 //
-// The accumulation contract of sums over a row (docs/kernels/cpu.md): lane l of sixteen adds, with one FMA each, the
-// terms k = l, l + 16, l + 32, ... in ascending order; of FP4 matrices, whose two nibbles are unpacked apart, it adds
-// those of k = 32 b + 2 l and then k = 32 b + 2 l + 1 for b = 0, 1, ...; lanes are then joined (l, l + 8), (l, l + 4),
-// (l, l + 2), (l, l + 1). Every kernel of a product keeps to it, whatever the number of rows.
+// Sums over a row keep to one order per weight format (docs/kernels/cpu.md): sixteen lanes with fixed columns each, one
+// FMA a term, joined (l, l + 8), (l, l + 4), (l, l + 2), (l, l + 1). Every kernel of a product gives these bits, whatever
+// the number of rows.
 #pragma once
 
 #include <cstdint>
