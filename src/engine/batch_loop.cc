@@ -175,7 +175,10 @@ bool BatchEngine::Step() {
   TakeMessages();
   CollectEnded();
   StepJob* job = nullptr;
-  if (!PlanOne(&job)) return false;
+  if (!PlanOne(&job)) {
+    UpdateStats();
+    return false;
+  }
   executor_->Run(job);
   Finish(job);
   return true;
@@ -186,7 +189,10 @@ void BatchEngine::Loop() {
     TakeMessages();
     StepJob* job = nullptr;
     const bool planned = PlanOne(&job);
-    if (!planned) CollectEnded();
+    if (!planned) {
+      CollectEnded();
+      UpdateStats();
+    }
     StepJob* done = nullptr;
     {
       std::unique_lock lock(mutex_);

@@ -52,7 +52,7 @@ std::vector<GenerationRequest> MakeRequests(ReplaySetting replay) {
   for (int32_t& token : shared) token = static_cast<int32_t>(3 + random() % 8000);
   for (size_t i = 0; i < g_requests; ++i) {
     GenerationRequest r;
-    if (i % 3 == 0) {
+    if (i % 4 == 1) {
       const size_t lengths[] = {127, 128, 129, 255, 256, 257, 384, 500, 600};
       r.prompt.assign(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(lengths[random() % 9]));
     }
@@ -60,8 +60,8 @@ std::vector<GenerationRequest> MakeRequests(ReplaySetting replay) {
     for (size_t k = 0; k < own; ++k) r.prompt.push_back(static_cast<int32_t>(3 + random() % 8000));
     r.max_tokens = 1 + static_cast<int64_t>(random() % 24);
     r.ignore_eos = random() % 2 == 0;
-    if (i % 6 == 4) {  // long answers, which outgrow the blocks that they were admitted with
-      r.max_tokens = 100;
+    if (i % 2 == 0) {  // short prompts with long answers, which outgrow the blocks that they were admitted with
+      r.max_tokens = 150;
       r.ignore_eos = true;
     }
     r.logprobs = 2;
