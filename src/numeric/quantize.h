@@ -18,20 +18,20 @@ inline constexpr int kLatentBlock = 16;   // channels per scale: compressed KV
 inline constexpr int kIndexBlock = 32;    // channels per scale: index keys and queries
 
 // The e8m0 code of 2^ceil(log2(x)), read off the bits of a positive normal float.
-inline uint8_t CeilPowerOfTwo(float x) {
+DI_HOST_DEVICE inline uint8_t CeilPowerOfTwo(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   return static_cast<uint8_t>((bits >> 23) + ((bits & 0x7FFFFF) != 0));
 }
 
 // Scale of an FP8 block: 2^ceil(log2(max(amax, 1e-4) / 448)), on the product rounded to fp32.
-inline uint8_t Fp8Scale(float amax) { return CeilPowerOfTwo(std::max(amax, 1e-4f) * (1.0f / 448.0f)); }
+DI_HOST_DEVICE inline uint8_t Fp8Scale(float amax) { return CeilPowerOfTwo(std::max(amax, 1e-4f) * (1.0f / 448.0f)); }
 
 // Scale of an index block: 2^ceil(log2(max(amax, 6 * 2^-126) / 6)), likewise.
-inline uint8_t IndexScale(float amax) { return CeilPowerOfTwo(std::max(amax, 6.0f * 0x1p-126f) * (1.0f / 6.0f)); }
+DI_HOST_DEVICE inline uint8_t IndexScale(float amax) { return CeilPowerOfTwo(std::max(amax, 6.0f * 0x1p-126f) * (1.0f / 6.0f)); }
 
 // Scale of a compressed-KV block as an e4m3 code: max(amax, 6 * 2^-9) / 6, at most 448. It can lie below amax / 6, so
 // the clamp of the elements is live.
-inline uint8_t LatentScale(float amax) { return FloatToE4m3(std::max(amax, 6.0f * 0x1p-9f) / 6.0f); }
+DI_HOST_DEVICE inline uint8_t LatentScale(float amax) { return FloatToE4m3(std::max(amax, 6.0f * 0x1p-9f) / 6.0f); }
 
 inline float MaxMagnitude(const float* x, int n) {
   float amax = 0.0f;

@@ -66,7 +66,7 @@ struct WindowCache {
   int32_t pages_stride = 0;
   int32_t dim = 0;
 
-  int64_t page_bytes() const { return int64_t{kBlockTokens} * (dim + dim / 32); }
+  constexpr int64_t page_bytes() const { return int64_t{kBlockTokens} * (dim + dim / 32); }
 };
 
 // Compressed KV and index keys of one KV source. Latent j of request i (tokens j*ratio .. j*ratio + ratio - 1) lies in
@@ -84,11 +84,11 @@ struct GlobalCache {
   int32_t dim = 0;
   int32_t index_dim = 0;
 
-  int64_t rows_per_block() const { return kBlockTokens / ratio; }
-  int64_t latent_scales_offset() const { return rows_per_block() * (dim / 2); }
-  int64_t index_codes_offset() const { return latent_scales_offset() + rows_per_block() * (dim / 16); }
-  int64_t index_scales_offset() const { return index_codes_offset() + rows_per_block() * (index_dim / 2); }
-  int64_t block_bytes() const { return index_scales_offset() + rows_per_block() * (index_dim / 32); }
+  constexpr int64_t rows_per_block() const { return kBlockTokens / ratio; }
+  constexpr int64_t latent_scales_offset() const { return rows_per_block() * (dim / 2); }
+  constexpr int64_t index_codes_offset() const { return latent_scales_offset() + rows_per_block() * (dim / 16); }
+  constexpr int64_t index_scales_offset() const { return index_codes_offset() + rows_per_block() * (index_dim / 2); }
+  constexpr int64_t block_bytes() const { return index_scales_offset() + rows_per_block() * (index_dim / 32); }
 };
 
 }  // namespace deepinfer::backend

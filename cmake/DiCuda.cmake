@@ -1,0 +1,56 @@
+# The CUDA part of the build: one toolkit, two architectures, named in the file.
+#
+#   di_cuda_sources(di_backend_cuda backend/cuda)
+#
+# adds every *.cu below the folder, and the *.cc and *_test.cc of its subfolders: x_sm90.cu is compiled for sm_90a only, x_sm100.cu for sm_100a only, any other file
+# for both. An `a` architecture runs on that chip alone and gives access to its tensor-core instructions.
+find_program(DI_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(DI_NVCC)
+  option(DI_CUDA "compile the CUDA backend (needs nvcc 13)" ON)
+else()
+  option(DI_CUDA "compile the CUDA backend (needs nvcc 13)" OFF)
+endif()
+
+if(DI_CUDA)
+  if(NOT DI_NVCC)
+    message(FATAL_ERROR "DI_CUDA=ON, but nvcc was not found: install the CUDA 13 toolkit or set -DDI_NVCC=/path/to/nvcc")
+  endif()
+  set(CMAKE_CUDA_COMPILER ${DI_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O3 -DNDEBUG")
+  enable_language(CUDA)
+  # CMake 3.25 knows C++20 for nvcc 12 but not for nvcc 13.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  find_package(CUDAToolkit 13 REQUIRED)
+  message(STATUS "CUDA backend: compiled, nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm_90a and sm_100a")
+else()
+  message(STATUS "CUDA backend: not compiled (DI_CUDA=OFF)")
+endif()
+
+function(di_cuda_sources target folder)
+  file(GLOB host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*/*.cc)
+  list(FILTER host EXCLUDE REGEX "/absent/")
+  foreach(source IN LISTS host)
+    get_filename_component(name ${source} NAME_WE)
+    if(name MATCHES "_test$")
+      di_test(${folder} ${name} ${source} DEPS ${folder})
+    else()
+      target_sources(${target} PRIVATE ${source})
+    endif()
+  endforeach()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*.cu)
+  foreach(source IN LISTS sources)
+    if(NOT source MATCHES "_sm100\\.cu$")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS "-gencode=arch=compute_90a,code=sm_90a")
+    endif()
+    if(NOT source MATCHES "_sm90\\.cu$")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS "-gencode=arch=compute_100a,code=sm_100a")
+    endif()
+  endforeach()
+  target_sources(${target} PRIVATE ${sources})
+  # -fmad=false for the reason of -ffp-contract=off: a fused multiply-add is written as one.
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-lineinfo;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>")
+  target_link_libraries(${target} PUBLIC CUDA::cudart_static)
+endfunction()
