@@ -35,7 +35,7 @@ void AddModelOption(CLI::App& app, ModelOptions* model) {
 
 void AddBackendOptions(CLI::App& app, ModelOptions* model) {
   AddModelOption(app, model);
-  app.add_option("--backend", model->backend, "cpu or reference (slow, float64 sums; default: DEEPINFER_ACCELERATOR, else cpu)");
+  app.add_option("--backend", model->backend, "cpu, cuda or reference (slow, float64 sums; default: DEEPINFER_ACCELERATOR, else cpu)");
   app.add_option("--variant", model->variant, "kernel variant of the cpu backend: avx512, avx2, portable (default: the best)");
   app.add_option("--activations", model->activations, "rounding of matrix inputs: fp32, bf16 or fp8")
       ->check(CLI::IsMember({"fp32", "bf16", "fp8"}))

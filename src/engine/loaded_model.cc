@@ -2,6 +2,7 @@
 #include "engine/loaded_model.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "tokenizer/compressed_vocab.h"
 
@@ -10,7 +11,8 @@ namespace deepinfer::engine {
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options) {
   if (options.name == "reference") return backend::CreateReference();
   if (options.name == "cpu") return backend::CreateCpu({.num_threads = options.num_threads, .variant = options.variant});
-  return Error(Code::kInvalidArgument, "backend \"{}\": this build has cpu and reference", options.name);
+  if (options.name == "cuda") return backend::CreateCuda({});
+  return Error(Code::kInvalidArgument, "backend \"{}\": there are cpu, cuda and reference", options.name);
 }
 
 std::string_view ActivationsName(backend::Activations activations) {

@@ -14,12 +14,12 @@
 namespace deepinfer::engine {
 
 struct BackendOptions {
-  std::string name = "cpu";  // "cpu" or "reference"
+  std::string name = "cpu";  // "cpu", "cuda" or "reference"
   int num_threads = 0;       // 0: every core this process may use
   std::string variant;       // CPU: force a kernel variant ("avx512", "avx2", "portable"); empty: the best
 };
 
-// kInvalidArgument names the backends that this build has.
+// kInvalidArgument names the backends that there are; "cuda" fails with what is missing: the build option, driver or card.
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options);
 
 // What decides the bits of a result beside the model: backend, kernel variant, activation type and the version of the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: on the reference backend and on every variant of the CPU backend, every golden checkpoint gives the stored
+// Property: on the reference backend, on every variant of the CPU backend and on a CUDA card, every golden checkpoint gives the stored
 // logits, streams, selections, experts and Engram rows within 1e-4 (choices exactly), in one piece, in chunks, and token
 // by token. Origin of the vectors: tests/golden/model/README.md.
 #include "backend/cpu/cpu_backend.h"
@@ -22,6 +22,11 @@ class Golden : public testing::TestWithParam<std::tuple<std::string, std::string
     const std::string& variant = std::get<0>(GetParam());
     if (variant == "reference") {
       loaded_ = LoadFolder(Folder(), {.name = "reference"});
+      return;
+    }
+    if (variant == "cuda") {
+      if (const auto card = engine::CreateBackend({.name = "cuda"}); !card.ok()) GTEST_SKIP() << card.status().message();
+      loaded_ = LoadFolder(Folder(), {.name = "cuda"});
       return;
     }
     const auto variants = backend::CpuVariants();
@@ -150,7 +155,7 @@ TEST_P(Golden, Fp8Activations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,
-                         testing::Combine(testing::Values("reference", "avx512", "avx2", "portable"),
+                         testing::Combine(testing::Values("reference", "avx512", "avx2", "portable", "cuda"),
                                           testing::Values("base", "window", "sources", "engram", "yarn", "image")),
                          [](const auto& instance) {
                            return std::get<0>(instance.param) + "_" + std::get<1>(instance.param);

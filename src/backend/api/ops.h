@@ -254,6 +254,8 @@ struct AttentionParams {
   const int32_t* selected_count = nullptr;  // [rows]
   const float* sink;              // [heads]
   float scale;
+  // Other than kFp32: the backend may round queries and softmax weights to bf16 before the products.
+  Activations activations = Activations::kFp32;
   float* out;                     // [rows, heads, dim]
 };
 

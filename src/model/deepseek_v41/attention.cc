@@ -189,6 +189,7 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
                  .selected_count = selected_count.as<int32_t>(),
                  .sink = w.sink.data(),
                  .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
+                 .activations = options.activations,
                  .out = attended.as<float>()});
   // The official engine never quantises the input of wo_a (spec/model.md 7).
   const Activations before_wo_a = options.activations == Activations::kFp8 ? Activations::kFp32 : options.activations;

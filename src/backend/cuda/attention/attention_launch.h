@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two attention kernels. Which one runs depends on the model's shape and the activation type, never on the rows.
+#pragma once
+
+#include "backend/api/ops.h"
+#include "backend/cuda/context.h"
+
+namespace deepinfer::backend::cuda {
+
+// fp32 throughout; any shape whose scores fit in shared memory.
+void PlainAttention(Context& context, const AttentionParams& p);
+
+// Tensor cores: query and softmax weights rounded to bf16, sums in fp32 (attention_sm90.cu).
+bool SparseAttentionTakes(const AttentionParams& p);
+void SparseAttention(Context& context, const AttentionParams& p);
+
+}  // namespace deepinfer::backend::cuda

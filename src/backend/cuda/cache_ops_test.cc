@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Properties of the ops on the caches (storing, compressing, selecting, attending) on the card, over ragged requests with
+// shuffled pages: stored bytes and outputs equal the reference's, choices equal it exactly, ties included, and a row's
+// bits do not depend on the batch.
+#include "backend/cuda/twin_test_util.h"
+
+namespace deepinfer::backend::cuda {
+namespace {
+
+// Requests with caches full of random rows; batch rows pick a request and a position at random.
+class CacheOps : public TwinTest {
+ protected:
+  static constexpr int kRequests = 5;
+  static constexpr int kTokensMax = 1500;
+
+  struct Shape {
+    int dim, index_dim, rope_dim, ratio;
+  };
+
+  void MakeCaches(const Shape& shape) {
+    shape_ = shape;
+    const int pages = kTokensMax / kBlockTokens + 1;
+    lengths_ = Integers(kRequests, 1, kTokensMax);
+    lengths_[0] = kTokensMax;
+    lengths_[1] = 1;
+    std::vector<int32_t> order(static_cast<size_t>(kRequests * pages));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    std::shuffle(order.begin(), order.end(), random_);
+    window_pages_ = order;
+    std::shuffle(order.begin(), order.end(), random_);
+    blocks_ = order;
+    first_page_.assign(kRequests, 0);
+    WindowCache window{.pages_stride = pages, .dim = shape.dim};
+    GlobalCache global{.blocks_stride = pages, .ratio = shape.ratio, .dim = shape.dim, .index_dim = shape.index_dim};
+    window_bytes_ = Codes(order.size() * static_cast<size_t>(window.page_bytes()));
+    for (size_t page = 0; page < order.size(); ++page) {
+      Scales(window_bytes_, page * static_cast<size_t>(window.page_bytes()) + static_cast<size_t>(kBlockTokens * shape.dim),
+             static_cast<size_t>(kBlockTokens * shape.dim / 32), 116, 122);
+    }
+    global_bytes_ = Codes(order.size() * static_cast<size_t>(global.block_bytes()));
+    for (size_t block = 0; block < order.size(); ++block) {
+      const size_t base = block * static_cast<size_t>(global.block_bytes());
+      Scales(global_bytes_, base + static_cast<size_t>(global.latent_scales_offset()),
+             static_cast<size_t>(global.index_codes_offset() - global.latent_scales_offset()), 0x20, 0x38);
+      Scales(global_bytes_, base + static_cast<size_t>(global.index_scales_offset()),
+             static_cast<size_t>(global.block_bytes() - global.index_scales_offset()), 125, 127);
+    }
+    requests_ = Integers(kRowsMax, 0, kRequests - 1);
+    positions_.clear();
+    for (const int32_t request : requests_) positions_.push_back(Uniform(0, lengths_[static_cast<size_t>(request)] - 1));
+  }
+
+  WindowCache PutWindow(Side& side) {
+    const int pages = kTokensMax / kBlockTokens + 1;
+    return {.base = reinterpret_cast<std::byte*>(side.Put(window_bytes_)), .pages = side.Put(window_pages_),
+            .first_page = side.Put(first_page_), .pages_stride = pages, .dim = shape_.dim};
+  }
+  GlobalCache PutGlobal(Side& side) {
+    const int pages = kTokensMax / kBlockTokens + 1;
+    return {.base = reinterpret_cast<std::byte*>(side.Put(global_bytes_)), .blocks = side.Put(blocks_), .blocks_stride = pages,
+            .ratio = shape_.ratio, .dim = shape_.dim, .index_dim = shape_.index_dim};
+  }
+
+  std::vector<uint8_t> Codes(size_t n) {
+    std::vector<uint8_t> codes(n);
+    for (uint8_t& code : codes) {
+      code = static_cast<uint8_t>(random_());
+      if ((code & 0x7F) == 0x7F) code ^= 1;
+    }
+    return codes;
+  }
+  void Scales(std::vector<uint8_t>& bytes, size_t begin, size_t n, int low, int high) {
+    for (size_t i = begin; i < begin + n; ++i) bytes[i] = static_cast<uint8_t>(Uniform(low, high));
+  }
+  template <typename T>
+  static std::vector<T> Rows(const std::vector<T>& all, int64_t begin, int64_t rows, int64_t width = 1) {
+    return std::vector<T>(all.begin() + begin * width, all.begin() + (begin + rows) * width);
+  }
+
+  // Rows that each go to a place of their own: request i, positions 0, 1, ...
+  void UniquePlaces(int64_t rows, std::vector<int32_t>* requests, std::vector<int32_t>* places) const {
+    const int64_t each = rows / kRequests + 1;
+    for (int64_t r = 0; r < rows; ++r) {
+      requests->push_back(static_cast<int32_t>(r / each));
+      places->push_back(static_cast<int32_t>(r % each));
+    }
+  }
+
+  Shape shape_{};
+  std::vector<int32_t> lengths_, window_pages_, blocks_, first_page_, requests_, positions_;
+  std::vector<uint8_t> window_bytes_, global_bytes_;
+};
+
+TEST_F(CacheOps, StoresTheBytesOfTheReference) {
+  for (const Shape& shape : {Shape{512, 128, 64, 1}, Shape{32, 32, 16, 2}, Shape{160, 64, 32, 2}}) {
+    MakeCaches(shape);
+    constexpr int64_t kRows = 700;
+    std::vector<int32_t> requests, places;
+    UniquePlaces(kRows, &requests, &places);
+    const int64_t stride = shape.dim + 32;
+    const auto kv = Normal(kRows * stride), key = Normal(kRows * shape.index_dim), table = Normal(kRows * shape.rope_dim);
+    const auto weight = Normal(shape.dim), index_weight = Normal(shape.index_dim), latent = Normal(kRows * shape.dim);
+    const auto run = [&](Backend& backend, int which) {
+      Side side(backend);
+      const float* t = side.Put(table);
+      if (which == 0) {
+        const WindowCache cache = PutWindow(side);
+        side->StoreWindow({kRows, shape.rope_dim, side.Put(kv), stride, side.Put(weight), 1e-20f, t, side.Put(places), side.Put(requests), cache});
+        return side.Get(reinterpret_cast<const uint8_t*>(cache.base), static_cast<int64_t>(window_bytes_.size()));
+      }
+      const GlobalCache cache = PutGlobal(side);
+      if (which == 1) {
+        side->StoreLatent({kRows, shape.rope_dim, side.Put(latent), t, side.Put(places), side.Put(requests), cache});
+      } else {
+        side->StoreIndexKey({kRows, shape.rope_dim, side.Put(key), side.Put(index_weight), 1e-20f, t, side.Put(places), side.Put(requests), cache});
+      }
+      return side.Get(reinterpret_cast<const uint8_t*>(cache.base), static_cast<int64_t>(global_bytes_.size()));
+    };
+    for (const int which : {0, 1, 2}) {
+      SCOPED_TRACE(which);
+      const auto got = run(*card(), which);
+      EXPECT_NE(got, which == 0 ? window_bytes_ : global_bytes_);
+      ExpectCodesEqual(got, run(*reference(), which));
+    }
+  }
+}
+
+TEST_F(CacheOps, CompressReadsTheRingAndThenUpdatesIt) {
+  constexpr int64_t kDim = 96;
+  for (const int ratio : {1, 2, 4}) {
+    const int ring = ratio + 1;
+    // Three requests, ragged runs of consecutive positions that begin inside a group.
+    std::vector<int32_t> requests, positions, last_row;
+    const std::pair<int, int> runs[] = {{0, 9}, {ratio - 1, 2}, {5, 130}};
+    for (int32_t i = 0; i < 3; ++i) {
+      for (int n = 0; n < runs[i].second; ++n) {
+        const int position = runs[i].first + n;
+        if ((position + 1) % ratio == 0) last_row.push_back(static_cast<int32_t>(requests.size()));
+        requests.push_back(i);
+        positions.push_back(position);
+      }
+    }
+    const auto rows = static_cast<int64_t>(requests.size()), latents = static_cast<int64_t>(last_row.size());
+    const auto kv = Normal(rows * kDim), gate = Normal(rows * kDim), state = Normal(3 * ring * 2 * kDim), weight = Normal(kDim);
+    const std::vector<int32_t> slots = {2, 0, 1};
+    const auto run = [&](Backend& backend) {
+      Side side(backend);
+      auto* out = side.Out<float>(latents * kDim);
+      auto* ring_state = side.Put(state);
+      side->Compress({.rows = rows, .latents = latents, .ratio = ratio, .ring = ring, .dim = kDim, .kv = side.Put(kv),
+                      .gate = ratio == 1 ? nullptr : side.Put(gate), .last_row = side.Put(last_row), .positions = side.Put(positions),
+                      .requests = side.Put(requests), .ring_slots = side.Put(slots), .state = ring_state,
+                      .norm_weight = side.Put(weight), .norm_eps = 1e-20f, .out = out});
+      return std::pair(side.Get(out, latents * kDim), side.Get(ring_state, static_cast<int64_t>(state.size())));
+    };
+    const auto got = run(*card()), want = run(*reference());
+    ExpectRowsNear(got.first, want.first, kDim, 2e-6);
+    EXPECT_EQ(got.second, want.second);
+  }
+}
+
+TEST_F(CacheOps, IndexSelectEqualsTheReferenceWithTies) {
+  for (const Shape& shape : {Shape{32, 128, 64, 1}, Shape{32, 32, 16, 2}}) {
+    MakeCaches(shape);
+    constexpr int64_t kTopk = 40, kBlockSize = 8, kBlocksMax = 12;
+    const int64_t heads = shape.index_dim == 128 ? 8 : 4;  // eight heads of 128: the tensor cores
+    // Small integers: every score is exact in fp32, and ties abound.
+    const auto draw = [&](int64_t n) {
+      std::vector<float> values;
+      for (const int32_t v : Integers(n, -2, 2)) values.push_back(static_cast<float>(v));
+      return values;
+    };
+    const auto q = draw(kRowsMax * heads * shape.index_dim), weights = draw(kRowsMax * heads);
+    // Published blocks, their number, the selection under `mode`, and its number, side by side.
+    const auto run = [&](Backend& backend, Candidates mode, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* blocks = side.Out<int32_t>(rows * kBlocksMax);
+      auto* block_count = side.Out<int32_t>(rows);
+      auto* selected = side.Out<int32_t>(rows * kTopk);
+      auto* count = side.Out<int32_t>(rows);
+      IndexSelectParams p{.rows = rows, .heads = heads, .q = side.Put(Rows(q, begin, rows, heads * shape.index_dim)),
+                          .weights = side.Put(Rows(weights, begin, rows, heads)), .weight_scale = 0.5f, .score_scale = 0.125f,
+                          .positions = side.Put(Rows(positions_, begin, rows)), .requests = side.Put(Rows(requests_, begin, rows)),
+                          .cache = PutGlobal(side), .topk = kTopk, .candidates = Candidates::kPublish, .block_size = kBlockSize,
+                          .blocks_max = kBlocksMax, .blocks = blocks, .block_count = block_count, .selected = selected,
+                          .selected_count = count};
+      side->IndexSelect(p);
+      if (mode != Candidates::kPublish) {
+        p.candidates = mode;
+        side->IndexSelect(p);
+      }
+      const auto b = side.Get(blocks, rows * kBlocksMax), bc = side.Get(block_count, rows);
+      const auto s = side.Get(selected, rows * kTopk), sc = side.Get(count, rows);
+      std::vector<int32_t> result;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < kBlocksMax; ++i) {
+          result.push_back(i < bc[static_cast<size_t>(r)] ? b[static_cast<size_t>(r * kBlocksMax + i)] : -7);
+        }
+        result.push_back(bc[static_cast<size_t>(r)]);
+        result.insert(result.end(), s.begin() + r * kTopk, s.begin() + (r + 1) * kTopk);
+        result.push_back(sc[static_cast<size_t>(r)]);
+      }
+      return result;
+    };
+    for (const Candidates mode : {Candidates::kNone, Candidates::kPublish, Candidates::kRestrict}) {
+      SCOPED_TRACE(int(mode));
+      EXPECT_EQ(run(*card(), mode, 0, 150), run(*reference(), mode, 0, 150));
+      ExpectRowsInvariant<int32_t>(kBlocksMax + kTopk + 2, [&](int64_t begin, int64_t rows) { return run(*card(), mode, begin, rows); });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
+  struct Case {
+    Shape shape;
+    int64_t heads;
+    int window;
+    int64_t topk;
+    int64_t rows;  // compared with the reference
+    Activations activations = Activations::kFp32;
+    double tolerance = 1e-5;
+  };
+  // Queries and weights of eight bits: some 2^-8 of a row's largest output.
+  for (const Case& c : {Case{{512, 128, 64, 1}, 64, 128, 512, 20}, Case{{32, 32, 16, 2}, 4, 16, 6, 200},
+                        Case{{128, 64, 32, 2}, 3, 100, 64, 100}, Case{{64, 32, 32, 1}, 2, 32, 0, 200},
+                        Case{{512, 128, 64, 1}, 64, 128, 512, 40, Activations::kBf16, 1e-2},
+                        Case{{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2}}) {
+    MakeCaches(c.shape);
+    // The bits are tried on a small model for time; 64 heads of 512 on fewer rows.
+    const int64_t width = c.heads * c.shape.dim, rows_all = c.shape.dim == 512 ? 300 : kRowsMax;
+    const auto q = Normal(rows_all * width, 0.5f), sink = Normal(c.heads), table = Normal(rows_all * c.shape.rope_dim);
+    std::vector<int32_t> floor, selected, count;
+    for (int64_t r = 0; r < rows_all; ++r) {
+      const int position = positions_[static_cast<size_t>(r)];
+      floor.push_back(Uniform(0, 2) == 0 ? std::max(0, position - Uniform(0, 9)) : 0);
+      const int visible = (position + 1) / c.shape.ratio;
+      std::vector<int32_t> all(static_cast<size_t>(visible));
+      for (int i = 0; i < visible; ++i) all[static_cast<size_t>(i)] = i;
+      std::shuffle(all.begin(), all.end(), random_);
+      all.resize(std::min(all.size(), static_cast<size_t>(c.topk)));
+      std::sort(all.begin(), all.end());
+      count.push_back(static_cast<int32_t>(all.size()));
+      all.resize(static_cast<size_t>(c.topk), -1);
+      selected.insert(selected.end(), all.begin(), all.end());
+    }
+    const auto run = [&](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* out = side.Out<float>(rows * width);
+      AttentionParams p{.rows = rows, .heads = c.heads, .dim = c.shape.dim, .rope_dim = c.shape.rope_dim,
+                        .q = side.Put(Rows(q, begin, rows, width)), .table = side.Put(Rows(table, begin, rows, c.shape.rope_dim)),
+                        .positions = side.Put(Rows(positions_, begin, rows)), .requests = side.Put(Rows(requests_, begin, rows)),
+                        .window = c.window, .window_floor = side.Put(Rows(floor, begin, rows)), .window_cache = PutWindow(side),
+                        .has_latents = c.topk > 0, .latent_cache = PutGlobal(side), .topk = c.topk,
+                        .selected = side.Put(Rows(selected, begin, rows, c.topk)), .selected_count = side.Put(Rows(count, begin, rows)),
+                        .sink = side.Put(sink), .scale = 1.0f / std::sqrt(static_cast<float>(c.shape.dim)),
+                        .activations = c.activations, .out = out};
+      side->Attention(p);
+      return side.Get(out, rows * width);
+    };
+    ExpectRowsNear(run(*card(), 0, c.rows), run(*reference(), 0, c.rows), c.shape.dim, c.tolerance);
+    if (HasFatalFailure()) return;
+    const auto all = run(*card(), 0, rows_all);
+    for (const int64_t rows : RowCounts()) {
+      if (rows > rows_all) continue;
+      const int64_t begin = std::min<int64_t>(rows_all - rows, 37);
+      EXPECT_EQ(run(*card(), begin, rows), Rows(all, begin, rows, width)) << rows << " rows";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::backend::cuda

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every launcher needs: the stream, scratch memory, and a place for the first error. One per backend, one thread at
+// a time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace deepinfer {
+class Status;  // nvcc cannot compile what core/status.h includes
+}
+
+namespace deepinfer::backend::cuda {
+
+class Context {
+ public:
+  explicit Context(int device) : device_(device) {}
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // Creates the stream and reads what launchers ask about the device.
+  Status Init();
+
+  // Makes this the calling thread's device; every entry point calls it first.
+  void Enter() { Record(cudaSetDevice(device_), "choosing the device"); }
+
+  cudaStream_t stream() const { return stream_; }
+  int device() const { return device_; }
+  int num_sms() const { return num_sms_; }
+
+  // Keeps the first error until TakeError. `what` is a literal.
+  void Record(cudaError_t error, const char* what);
+  Status TakeError();
+
+  // Scratch memory of one op: 1024-byte aligned, contents undefined, valid until the next BeginOp. The stream orders
+  // the ops, so they share it. Returns nullptr, with the error recorded, where memory is short; the op then does nothing.
+  void BeginOp();
+  void* TakeBytes(size_t size_bytes);
+  template <typename T>
+  T* Take(int64_t count) {
+    return static_cast<T*>(TakeBytes(static_cast<size_t>(count) * sizeof(T)));
+  }
+
+  // A device copy of a list of addresses, made at the first call with this content and kept. nullptr, with the error
+  // recorded, where memory is short.
+  const void* DeviceTable(std::vector<const void*> addresses);
+
+ private:
+  struct Chunk {
+    char* data;
+    size_t size_bytes;
+  };
+
+  int device_;
+  int num_sms_ = 0;
+  cudaStream_t stream_ = nullptr;
+  cudaError_t error_ = cudaSuccess;
+  const char* error_what_ = "";
+  std::vector<Chunk> chunks_;  // the last one is being filled; more than one only until the next BeginOp
+  size_t used_bytes_ = 0;      // of the last chunk
+  std::map<std::vector<const void*>, void*> tables_;
+};
+
+}  // namespace deepinfer::backend::cuda

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/select.h"
+#include "backend/cuda/weights.h"
+
+namespace deepinfer::backend {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int device, std::string_view variant) : context_(device), weights_(context_), variant_(variant) {}
+
+  Status Init() { return context_.Init(); }
+
+  std::string_view name() const override { return "cuda"; }
+  std::string_view kernel_variant() const override { return variant_; }
+
+  Result<Buffer> Allocate(size_t size_bytes) override {
+    context_.Enter();
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, size_bytes == 0 ? 1 : size_bytes);
+    if (error != cudaSuccess) {
+      return Error(Code::kResourceExhausted, "CUDA device {}: no memory for a buffer of {} bytes: {}", context_.device(),
+                   size_bytes, cudaGetErrorString(error));
+    }
+    return Buffer(this, data, size_bytes);
+  }
+  void CopyToDevice(void* device, const void* host, size_t size_bytes) override {
+    Copy(device, host, size_bytes, cudaMemcpyHostToDevice);
+  }
+  void CopyToHost(void* host, const void* device, size_t size_bytes) override {
+    Copy(host, device, size_bytes, cudaMemcpyDeviceToHost);
+  }
+  Status Synchronize() override {
+    context_.Enter();
+    context_.Record(cudaStreamSynchronize(context_.stream()), "running the queued work");
+    return context_.TakeError();
+  }
+  Result<Matrix> BindMatrix(const Matrix& host) override { return weights_.Bind(host); }
+
+  void Embed(const EmbedParams& p) override { Run(cuda::Embed, p, "embed"); }
+  void EngramLookup(const EngramLookupParams& p) override { Run(cuda::EngramLookup, p, "engram lookup"); }
+  void EngramApply(const EngramApplyParams& p) override { Run(cuda::EngramApply, p, "engram apply"); }
+  void HcMix(const HcMixParams& p) override { Run(cuda::HcMix, p, "hyper-connection mix"); }
+  void HcCollapse(const HcCollapseParams& p) override { Run(cuda::HcCollapse, p, "hyper-connection collapse"); }
+  void HcExpand(const HcExpandParams& p) override { Run(cuda::HcExpand, p, "hyper-connection expand"); }
+  void Linear(const LinearParams& p) override { Run(cuda::Linear, p, "linear"); }
+  void RmsNorm(const RmsNormParams& p) override { Run(cuda::RmsNorm, p, "rms norm"); }
+  void RopeTable(const RopeTableParams& p) override { Run(cuda::RopeTable, p, "rope table"); }
+  void Rope(const RopeParams& p) override { Run(cuda::Rope, p, "rope"); }
+  void StoreWindow(const StoreWindowParams& p) override { Run(cuda::StoreWindow, p, "store window"); }
+  void Compress(const CompressParams& p) override { Run(cuda::Compress, p, "compress"); }
+  void StoreLatent(const StoreLatentParams& p) override { Run(cuda::StoreLatent, p, "store latent"); }
+  void StoreIndexKey(const StoreIndexKeyParams& p) override { Run(cuda::StoreIndexKey, p, "store index key"); }
+  void IndexSelect(const IndexSelectParams& p) override { Run(cuda::IndexSelect, p, "index select"); }
+  void Attention(const AttentionParams& p) override { Run(cuda::Attention, p, "attention"); }
+  void Route(const RouteParams& p) override { Run(cuda::Route, p, "route"); }
+  void Experts(const ExpertsParams& p) override { Run(cuda::Experts, p, "experts"); }
+  void GatherRows(const GatherRowsParams& p) override { Run(cuda::GatherRows, p, "gather rows"); }
+
+ protected:
+  // Queued work may still use the memory: cudaFree waits for it.
+  void Free(void* device) override { context_.Record(cudaFree(device), "freeing a buffer"); }
+
+ private:
+  template <typename Launcher, typename Params>
+  void Run(Launcher launcher, const Params& p, const char* what) {
+    context_.BeginOp();
+    launcher(context_, p);
+    context_.Record(cudaGetLastError(), what);
+  }
+
+  void Copy(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind) {
+    context_.Enter();
+    if (size_bytes != 0) context_.Record(cudaMemcpyAsync(to, from, size_bytes, kind, context_.stream()), "copying");
+  }
+
+  cuda::Context context_;
+  cuda::Weights weights_;
+  std::string_view variant_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CreateCuda(const CudaOptions& options) {
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return Error(Code::kUnavailable, "CUDA: no NVIDIA driver was found");
+  }
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaSuccess && error != cudaErrorNoDevice && error != cudaErrorInsufficientDriver) {
+    return Error(Code::kUnavailable, "CUDA: {}", cudaGetErrorString(error));
+  }
+  if (error != cudaErrorInsufficientDriver && (options.device < 0 || options.device >= devices)) {
+    return Error(Code::kUnavailable, "CUDA: there is no device {}; the driver shows {}", options.device, devices);
+  }
+  cuda::DeviceFacts facts;
+  facts.driver = driver;
+  cudaDeviceProp properties{};
+  if (error == cudaSuccess && cudaGetDeviceProperties(&properties, options.device) == cudaSuccess) {
+    facts.name = properties.name;
+    facts.major = properties.major;
+    facts.minor = properties.minor;
+  }
+  DI_ASSIGN_OR_RETURN(const std::string_view variant, cuda::ChooseVariant(facts));
+  auto backend = std::make_unique<CudaBackend>(options.device, variant);
+  DI_RETURN_IF_ERROR(backend->Init());
+  return Result<std::unique_ptr<Backend>>(std::move(backend));
+}
+
+}  // namespace deepinfer::backend

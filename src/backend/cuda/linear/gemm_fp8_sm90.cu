@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/linear/gemm_instances_sm90.cuh"
+
+namespace deepinfer::backend::cuda {
+
+void LaunchGemmFp8(Context& context, const GemmParams& p, const GemmConfig& config, int num_items) {
+  LaunchGemm<WeightFormat::kFp8Tile32>(context, p, config, num_items);
+}
+
+}  // namespace deepinfer::backend::cuda

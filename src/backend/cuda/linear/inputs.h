@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packing activations for the matrix kernel: rounding, splitting into bf16 parts, and the swizzled layout of packed.h.
+#pragma once
+
+#include "backend/api/types.h"
+#include "backend/cuda/context.h"
+
+namespace deepinfer::backend::cuda {
+
+struct PackInputsParams {
+  const float* x = nullptr;  // [source rows, x_stride]
+  int64_t x_stride = 0;
+  int64_t rows = 0;          // of the result
+  int64_t cols = 0;          // of one problem; problem g has columns [g * cols, (g + 1) * cols)
+  int64_t problems = 1;
+  const int32_t* row_map = nullptr;  // [rows]: source row, -1 for a row of zeros; nullptr: the same row
+  bool keep_rows = false;            // row_map only says which rows are zeros
+  Activations activations = Activations::kFp32;
+};
+
+// bf16 parts whose sum is the rounded input.
+constexpr int NumParts(Activations activations) { return activations == Activations::kFp32 ? 3 : 1; }
+
+struct PackedInputs {
+  const uint8_t* data = nullptr;  // nullptr: no memory, the error is recorded
+  int64_t part_bytes = 0;
+  int parts = 1;
+};
+
+// In scratch memory of the current op.
+PackedInputs PackInputs(Context& context, const PackInputsParams& p);
+
+}  // namespace deepinfer::backend::cuda

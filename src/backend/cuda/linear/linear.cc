@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear: the tensor cores for BF16, FP8 and FP4 matrices, plain fp32 for the rest.
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/gemm_launch.h"
+#include "backend/cuda/linear/inputs.h"
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/linear/plain.h"
+#include "core/check.h"
+
+namespace deepinfer::backend::cuda {
+
+void Linear(Context& context, const LinearParams& p) {
+  DI_CHECK(p.groups >= 1 && p.w.rows % p.groups == 0 && p.x_stride >= p.groups * p.w.cols && p.y_stride >= p.w.rows);
+  if (p.rows == 0 || p.w.rows == 0) return;
+  if (!IsPacked(p.w.format)) return PlainLinear(context, p);
+  const Activations activations = EffectiveActivations(p.activations, p.w);
+  const PackedInputs inputs = PackInputs(context, {.x = p.x, .x_stride = p.x_stride, .rows = p.rows, .cols = p.w.cols,
+                                                   .problems = p.groups, .activations = activations});
+  if (inputs.data == nullptr) return;
+  const int64_t tiles = NumTiles(p.w.rows), chunks = NumChunks(p.w.cols);
+  GemmParams gemm;
+  gemm.matrix = static_cast<const uint8_t*>(p.w.data);
+  gemm.num_chunks = static_cast<int32_t>(chunks);
+  gemm.spans = Spans(tiles, chunks, inputs.parts);
+  gemm.problem_rows = static_cast<int32_t>(p.w.rows / p.groups);
+  gemm.inputs = inputs.data;
+  gemm.part_bytes = inputs.part_bytes;
+  gemm.parts = inputs.parts;
+  gemm.problem_chunks = gemm.num_chunks;
+  gemm.rows = static_cast<int32_t>(p.rows);
+  gemm.y = p.y;
+  gemm.y_stride = p.y_stride;
+  RunGemm(context, p.w.format, gemm, ChooseGemm(tiles, gemm.spans, gemm.parts, p.rows, gemm.epilogue), static_cast<int>(p.groups));
+}
+
+}  // namespace deepinfer::backend::cuda

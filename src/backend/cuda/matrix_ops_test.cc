@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Properties of linears, the router and the experts on the card: equal to the reference within fp32's worth on ragged
+// shapes, for every weight format and activation type; and a row's bits do not depend on how many rows there are, hence
+// not on which instance of the matrix kernel ran.
+#include "backend/cuda/twin_test_util.h"
+
+namespace deepinfer::backend::cuda {
+namespace {
+
+using MatrixOps = TwinTest;
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kFp8Tile32,
+                                     WeightFormat::kFp8Row32, WeightFormat::kFp4Row32};
+constexpr Activations kActivations[] = {Activations::kFp32, Activations::kBf16, Activations::kFp8};
+
+struct LinearCase {
+  int64_t rows, outputs, inputs, groups;
+};
+
+std::vector<float> RunLinear(Side side, const HostMatrix& w, const LinearCase& c, Activations activations,
+                             const std::vector<float>& x, int64_t begin, int64_t rows) {
+  const int64_t width = c.groups * c.inputs;
+  const std::vector<float> part(x.begin() + begin * width, x.begin() + (begin + rows) * width);
+  float* y = side.Out<float>(rows * c.outputs);
+  side->Linear({.rows = rows, .w = side.Bind(w.matrix), .groups = c.groups, .activations = activations,
+                .x = side.Put(part), .x_stride = width, .y = y, .y_stride = c.outputs});
+  return side.Get(y, rows * c.outputs);
+}
+
+TEST_F(MatrixOps, LinearEqualsTheReference) {
+  const LinearCase cases[] = {{1, 32, 32, 1}, {3, 96, 64, 1}, {5, 64, 160, 2}, {9, 160, 96, 1}, {33, 96, 512, 3},
+                              {65, 224, 1280, 1}, {130, 128, 640, 2}, {300, 4160, 192, 1}, {7, 64, 5120, 1}};
+  for (const LinearCase& c : cases) {
+    const std::vector<float> x = Normal(c.rows * c.groups * c.inputs);
+    for (const WeightFormat format : kFormats) {
+      const HostMatrix w = Weights(format, c.outputs, c.inputs);
+      for (const Activations activations : kActivations) {
+        SCOPED_TRACE(testing::Message() << c.rows << " x " << c.outputs << " x " << c.inputs << ", groups " << c.groups
+                                        << ", format " << int(format) << ", activations " << int(activations));
+        const auto got = RunLinear(Side(*card()), w, c, activations, x, 0, c.rows);
+        const auto want = RunLinear(Side(*reference()), w, c, activations, x, 0, c.rows);
+        ExpectRowsNear(got, want, c.outputs, 1e-5);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(MatrixOps, LinearKeepsTheBitsOfARow) {
+  // Few tiles (split over warpgroups), many tiles, and groups.
+  for (const LinearCase& c : {LinearCase{0, 160, 1024, 1}, LinearCase{0, 4128, 320, 1}, LinearCase{0, 128, 192, 2}}) {
+    const std::vector<float> x = Normal(kRowsMax * c.groups * c.inputs);
+    for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
+      const HostMatrix w = Weights(format, c.outputs, c.inputs);
+      for (const Activations activations : kActivations) {
+        SCOPED_TRACE(testing::Message() << c.outputs << " x " << c.inputs << ", format " << int(format) << ", activations "
+                                        << int(activations));
+        ExpectRowsInvariant<float>(c.outputs, [&](int64_t begin, int64_t rows) {
+          return RunLinear(Side(*card()), w, c, activations, x, begin, rows);
+        });
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+struct ExpertsCase {
+  int64_t rows, hidden, inter, experts, topk;
+  WeightFormat routed, shared;
+  bool has_shared;
+};
+
+// Choices of a row: distinct, ascending; a few popular experts.
+std::vector<int32_t> Choices(std::mt19937& random, const ExpertsCase& c, int64_t rows) {
+  std::vector<int32_t> chosen;
+  for (int64_t r = 0; r < rows; ++r) {
+    std::vector<int32_t> row;
+    while (static_cast<int64_t>(row.size()) < c.topk) {
+      const double u = std::uniform_real_distribution<double>(0, 1)(random);
+      const auto e = static_cast<int32_t>(u * u * static_cast<double>(c.experts));
+      if (std::find(row.begin(), row.end(), e) == row.end()) row.push_back(e);
+    }
+    std::sort(row.begin(), row.end());
+    chosen.insert(chosen.end(), row.begin(), row.end());
+  }
+  return chosen;
+}
+
+struct ExpertsInput {
+  std::vector<HostMatrix> matrices;  // w1, w3, w2 of each expert, the shared one last
+  std::vector<float> x, weights;
+  std::vector<int32_t> chosen;
+};
+
+std::vector<float> RunExperts(Side side, const ExpertsInput& in, const ExpertsCase& c, Activations activations,
+                              int64_t begin, int64_t rows) {
+  std::vector<ExpertWeights> bound;
+  for (size_t i = 0; i < in.matrices.size(); i += 3) {
+    bound.push_back({side.Bind(in.matrices[i].matrix), side.Bind(in.matrices[i + 1].matrix), side.Bind(in.matrices[i + 2].matrix)});
+  }
+  const auto part = [&](const auto& all, int64_t width) {
+    return std::vector(all.begin() + begin * width, all.begin() + (begin + rows) * width);
+  };
+  float* y = side.Out<float>(rows * c.hidden);
+  side->Experts({.rows = rows, .hidden = c.hidden, .topk = c.topk, .num_experts = c.experts, .x = side.Put(part(in.x, c.hidden)),
+                 .chosen = side.Put(part(in.chosen, c.topk)), .weights = side.Put(part(in.weights, c.topk)),
+                 .experts = bound.data(), .shared = bound.back(), .has_shared = c.has_shared, .limit = 1.5f,
+                 .activations = activations, .y = y});
+  return side.Get(y, rows * c.hidden);
+}
+
+class ExpertOps : public TwinTest {
+ protected:
+  ExpertsInput MakeInput(const ExpertsCase& c, int64_t rows) {
+    ExpertsInput in;
+    for (int64_t e = 0; e <= c.experts; ++e) {
+      const WeightFormat format = e < c.experts ? c.routed : c.shared;
+      in.matrices.push_back(Weights(format, c.inter, c.hidden));
+      in.matrices.push_back(Weights(format, c.inter, c.hidden));
+      in.matrices.push_back(Weights(format, c.hidden, c.inter));
+    }
+    in.x = Normal(rows * c.hidden);
+    in.weights = Normal(rows * c.topk);
+    in.chosen = Choices(random_, c, rows);
+    return in;
+  }
+};
+
+TEST_F(ExpertOps, ExpertsEqualTheReference) {
+  const ExpertsCase cases[] = {
+      {1, 32, 32, 4, 2, WeightFormat::kBf16, WeightFormat::kBf16, true},
+      {7, 64, 32, 6, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
+      {40, 256, 96, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
+      {150, 192, 160, 8, 1, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, false},
+      {600, 128, 2112, 3, 2, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true}};
+  for (const ExpertsCase& c : cases) {
+    const ExpertsInput in = MakeInput(c, c.rows);
+    for (const Activations activations : kActivations) {
+      SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.hidden << " x " << c.inter << ", activations " << int(activations));
+      const auto got = RunExperts(Side(*card()), in, c, activations, 0, c.rows);
+      const auto want = RunExperts(Side(*reference()), in, c, activations, 0, c.rows);
+      // An inner value on a rounding boundary may fall on either side: then its row is off by one step of that format.
+      ExpectRowsNear(got, want, c.hidden, activations == Activations::kFp32 ? 1e-5 : 2e-2);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(ExpertOps, ExpertsKeepTheBitsOfARow) {
+  const ExpertsCase c{0, 256, 96, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true};
+  const ExpertsInput in = MakeInput(c, kRowsMax);
+  for (const Activations activations : kActivations) {
+    ExpectRowsInvariant<float>(c.hidden, [&](int64_t begin, int64_t rows) {
+      return RunExperts(Side(*card()), in, c, activations, begin, rows);
+    });
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(MatrixOps, RouteEqualsTheReferenceAndKeepsBits) {
+  constexpr int64_t kExperts = 40, kHidden = 192, kTopk = 6;
+  const HostMatrix gate = Weights(WeightFormat::kBf16, kExperts, kHidden);
+  const auto x = Normal(kRowsMax * kHidden), bias = Normal(kExperts, 0.3f), image_bias = Normal(kExperts, 0.3f);
+  std::vector<uint8_t> is_image(kRowsMax);
+  for (uint8_t& flag : is_image) flag = static_cast<uint8_t>(Uniform(0, 1));
+  // Choices and weights side by side, the choices as floats.
+  const auto run = [&](Backend& backend, int64_t begin, int64_t rows) {
+    Side side(backend);
+    const std::vector<float> part(x.begin() + begin * kHidden, x.begin() + (begin + rows) * kHidden);
+    const std::vector<uint8_t> image(is_image.begin() + begin, is_image.begin() + begin + rows);
+    auto* experts = side.Out<int32_t>(rows * kTopk);
+    auto* weights = side.Out<float>(rows * kTopk);
+    side->Route({.rows = rows, .topk = kTopk, .x = side.Put(part), .gate = side.Bind(gate.matrix), .bias = side.Put(bias),
+                 .image_bias = side.Put(image_bias), .is_image = side.Put(image), .normalize = true, .scale = 1.5f,
+                 .experts = experts, .weights = weights});
+    const auto ids = side.Get(experts, rows * kTopk);
+    const auto values = side.Get(weights, rows * kTopk);
+    std::vector<float> result;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < kTopk; ++k) result.push_back(static_cast<float>(ids[static_cast<size_t>(r * kTopk + k)]));
+      for (int64_t k = 0; k < kTopk; ++k) result.push_back(values[static_cast<size_t>(r * kTopk + k)]);
+    }
+    return result;
+  };
+  ExpectRowsNear(run(*card(), 0, 300), run(*reference(), 0, 300), 2 * kTopk, 1e-5);
+  ExpectRowsInvariant<float>(2 * kTopk, [&](int64_t begin, int64_t rows) { return run(*card(), begin, rows); });
+}
+
+TEST_F(MatrixOps, RefusesScalesThatItCannotDecode) {
+  HostMatrix w = Weights(WeightFormat::kFp4Row32, 32, 32);
+  w.scale[5] = 140;
+  const auto bound = card()->BindMatrix(w.matrix);
+  ASSERT_FALSE(bound.ok());
+  EXPECT_EQ(bound.status().code(), Code::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace deepinfer::backend::cuda

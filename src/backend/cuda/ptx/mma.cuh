@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// mma.sync: D[16, 8] += A[16, 16] B[16, 8], bf16 in, fp32 sums, one warp. Lane = g * 4 + c holds of A, in register reg, row
+// g + 8 * (reg & 1) and K 2 c + 8 * (reg >> 1) + {0, 1}; of B, in register reg, column g and K 2 c + 8 * reg + {0, 1}; of D
+// in d[2 * h + e] row g + 8 * h and column 2 c + e.
+#pragma once
+
+#include <cstdint>
+
+namespace deepinfer::backend::cuda::ptx {
+
+__device__ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace deepinfer::backend::cuda::ptx

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Properties of the ops that map rows to rows (embedding, norms, rope, hyper-connections, Engram) on the card: equal to the
+// reference within fp32's worth, and a row's bits do not depend on the batch.
+#include "backend/cuda/twin_test_util.h"
+
+namespace deepinfer::backend::cuda {
+namespace {
+
+using RowOps = TwinTest;
+
+template <typename T>
+std::vector<T> Rows(const std::vector<T>& all, int64_t begin, int64_t rows, int64_t width) {
+  return std::vector<T>(all.begin() + begin * width, all.begin() + (begin + rows) * width);
+}
+
+// run(backend, begin, rows) -> rows of `width`; the card against the reference on an odd batch, then bits.
+void Compare(Backend& card, Backend& reference, int64_t width, double tolerance,
+             const std::function<std::vector<float>(Backend&, int64_t, int64_t)>& run) {
+  ExpectRowsNear(run(card, 3, 77), run(reference, 3, 77), width, tolerance);
+  ExpectRowsInvariant<float>(width, [&](int64_t begin, int64_t rows) { return run(card, begin, rows); });
+}
+
+TEST_F(RowOps, Embed) {
+  constexpr int64_t kHidden = 96, kStreams = 3, kVocab = 130;
+  const auto ids = Integers(kRowsMax, 0, kVocab - 1);
+  const auto override_rows = Normal(kRowsMax * kHidden);
+  std::vector<uint8_t> use(kRowsMax);
+  for (uint8_t& flag : use) flag = static_cast<uint8_t>(Uniform(0, 1));
+  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kF32}) {
+    const HostMatrix table = Weights(format, kVocab, kHidden);
+    Compare(*card(), *reference(), kStreams * kHidden, 0, [&](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* x = side.Out<float>(rows * kStreams * kHidden);
+      side->Embed({.rows = rows, .streams = kStreams, .ids = side.Put(Rows(ids, begin, rows, 1)), .table = side.Bind(table.matrix),
+                   .override_rows = side.Put(Rows(override_rows, begin, rows, kHidden)),
+                   .use_override = side.Put(Rows(use, begin, rows, 1)), .x = x});
+      return side.Get(x, rows * kStreams * kHidden);
+    });
+  }
+}
+
+TEST_F(RowOps, RmsNormAlsoInPlace) {
+  constexpr int64_t kDim = 1280, kStride = 1792;
+  const auto x = Normal(kRowsMax * kStride), weight = Normal(kDim);
+  Compare(*card(), *reference(), kDim, 2e-6, [&](Backend& backend, int64_t begin, int64_t rows) {
+    Side side(backend);
+    auto* y = side.Out<float>(rows * kDim);
+    side->RmsNorm({.rows = rows, .dim = kDim, .x = side.Put(Rows(x, begin, rows, kStride)), .x_stride = kStride,
+                   .weight = side.Put(weight), .eps = 1e-20f, .y = y});
+    return side.Get(y, rows * kDim);
+  });
+  Side side(*card());
+  const auto dense = Normal(5 * kDim);
+  auto* y = side.Out<float>(5 * kDim);
+  auto* in_place = side.Put(dense);
+  side->RmsNorm({5, kDim, side.Put(dense), kDim, side.Put(weight), 1e-20f, y});
+  side->RmsNorm({5, kDim, in_place, kDim, side.Put(weight), 1e-20f, in_place});
+  EXPECT_EQ(side.Get(y, 5 * kDim), side.Get(in_place, 5 * kDim));
+}
+
+TEST_F(RowOps, RopeTable) {
+  constexpr int32_t kPairs = 32;
+  const auto positions = Integers(kRowsMax, 0, 1 << 20);
+  std::vector<float> frequencies;
+  for (int i = 0; i < kPairs; ++i) frequencies.push_back(1.0f / std::pow(160000.0f, static_cast<float>(i) / kPairs));
+  Compare(*card(), *reference(), 2 * kPairs, 1e-7, [&](Backend& backend, int64_t begin, int64_t rows) {
+    Side side(backend);
+    auto* table = side.Out<float>(rows * kPairs * 2);
+    side->RopeTable({rows, kPairs, side.Put(Rows(positions, begin, rows, 1)), side.Put(frequencies), table});
+    return side.Get(table, rows * kPairs * 2);
+  });
+}
+
+TEST_F(RowOps, RopeWithAndWithoutTheIndexFormat) {
+  for (const auto& [heads, dim, rope_dim, round] : {std::tuple{5, 512, 64, false}, {3, 128, 64, true}, {2, 32, 16, true}, {7, 48, 10, false}}) {
+    const int64_t width = int64_t{heads} * dim, table_width = rope_dim;
+    const auto x = Normal(kRowsMax * width), table = Normal(kRowsMax * table_width);
+    const auto run = [&, h = heads, d = dim, rd = rope_dim, ri = round](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* y = side.Put(Rows(x, begin, rows, width));
+      side->Rope({rows, h, d, rd, side.Put(Rows(table, begin, rows, table_width)), ri, y});
+      return side.Get(y, rows * width);
+    };
+    if (round) {
+      // A value on a rounding boundary may fall on either side.
+      const auto got = run(*card(), 0, 500), want = run(*reference(), 0, 500);
+      int64_t different = 0;
+      for (size_t i = 0; i < got.size(); ++i) different += got[i] != want[i];
+      EXPECT_LE(different * 1000, static_cast<int64_t>(got.size()));
+      ExpectRowsInvariant<float>(width, [&](int64_t begin, int64_t rows) { return run(*card(), begin, rows); });
+    } else {
+      Compare(*card(), *reference(), width, 1e-6, run);
+    }
+  }
+}
+
+TEST_F(RowOps, HyperConnections) {
+  for (const int64_t streams : {1, 2, 3, 4}) {
+    const int64_t hidden = streams == 4 ? 640 : 96, flat = streams * hidden, outputs = (2 + streams) * streams;
+    const auto x = Normal(kRowsMax * flat), base = Normal(outputs), scale = Normal(3), norm_weight = Normal(hidden);
+    const auto collapse = Normal(kRowsMax * streams), y = Normal(kRowsMax * hidden);
+    const HostMatrix fn = Weights(WeightFormat::kF32, outputs, flat);
+    const int64_t small = 2 * streams + streams * streams;
+    // pre, post and comb of a row, side by side.
+    Compare(*card(), *reference(), small, 5e-6, [&](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* pre = side.Out<float>(rows * streams);
+      auto* post = side.Out<float>(rows * streams);
+      auto* comb = side.Out<float>(rows * streams * streams);
+      auto* collapsed = side.Out<float>(rows * hidden);
+      side->HcMix({.rows = rows, .streams = streams, .hidden = hidden, .x = side.Put(Rows(x, begin, rows, flat)),
+                   .fn = side.Bind(fn.matrix), .base = side.Put(base), .scale = side.Put(scale), .norm_eps = 1e-20f,
+                   .hc_eps = 1e-6f, .sinkhorn_iters = 20, .collapse = side.Put(Rows(collapse, begin, rows, streams)),
+                   .norm_weight = side.Put(norm_weight), .pre = pre, .post = post, .comb = comb, .collapsed = collapsed});
+      const auto a = side.Get(pre, rows * streams), b = side.Get(post, rows * streams), c = side.Get(comb, rows * streams * streams);
+      std::vector<float> result;
+      for (int64_t r = 0; r < rows; ++r) {
+        result.insert(result.end(), a.begin() + r * streams, a.begin() + (r + 1) * streams);
+        result.insert(result.end(), b.begin() + r * streams, b.begin() + (r + 1) * streams);
+        result.insert(result.end(), c.begin() + r * streams * streams, c.begin() + (r + 1) * streams * streams);
+      }
+      return result;
+    });
+    // The collapse of HcMix and of HcCollapse.
+    for (const bool mix : {true, false}) {
+      Compare(*card(), *reference(), hidden, 2e-6, [&](Backend& backend, int64_t begin, int64_t rows) {
+        Side side(backend);
+        auto* collapsed = side.Out<float>(rows * hidden);
+        const float* in = side.Put(Rows(x, begin, rows, flat));
+        const float* weights = side.Put(Rows(collapse, begin, rows, streams));
+        if (mix) {
+          side->HcMix({.rows = rows, .streams = streams, .hidden = hidden, .x = in, .fn = side.Bind(fn.matrix), .base = side.Put(base),
+                       .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 3, .collapse = weights,
+                       .norm_weight = side.Put(norm_weight), .pre = side.Out<float>(rows * streams), .post = side.Out<float>(rows * streams),
+                       .comb = side.Out<float>(rows * streams * streams), .collapsed = collapsed});
+        } else {
+          side->HcCollapse({rows, streams, hidden, in, weights, side.Put(norm_weight), 1e-20f, collapsed});
+        }
+        return side.Get(collapsed, rows * hidden);
+      });
+    }
+    const auto comb = Normal(kRowsMax * streams * streams);
+    Compare(*card(), *reference(), flat, 2e-6, [&](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* in_place = side.Put(Rows(x, begin, rows, flat));
+      side->HcExpand({rows, streams, hidden, side.Put(Rows(y, begin, rows, hidden)), side.Put(Rows(collapse, begin, rows, streams)),
+                      side.Put(Rows(comb, begin, rows, streams * streams)), in_place});
+      return side.Get(in_place, rows * flat);
+    });
+  }
+}
+
+TEST_F(RowOps, EngramLookupAndApply) {
+  constexpr int32_t kNgrams = 4, kHeads = 2, kDim = 64, kColumns = (kNgrams - 1) * kHeads, kVocab = 200;
+  constexpr int64_t kStreams = 4, kHidden = 160;
+  const std::vector<int64_t> primes = {41, 43, 47, 53, 59, 61}, offsets = {0, 41, 84, 131, 184, 243};
+  const std::vector<int64_t> multipliers = {76632096046245, 4839876093313, 35959672319349, 73987337458391};
+  const auto tokens = Integers(kRowsMax * kNgrams, -1, kVocab - 1), compressed = Integers(kVocab, 0, 99091);
+  for (const WeightFormat format : {WeightFormat::kFp8Row32, WeightFormat::kBf16}) {
+    const HostMatrix table = Weights(format, 304, kDim);
+    Compare(*card(), *reference(), kColumns * (kDim + 1), 0, [&](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* entries = side.Out<int64_t>(rows * kColumns);
+      auto* out = side.Out<float>(rows * kColumns * kDim);
+      side->EngramLookup({.rows = rows, .ngram_max = kNgrams, .heads = kHeads, .dim = kDim,
+                          .tokens = side.Put(Rows(tokens, begin, rows, kNgrams)), .compressed_ids = side.Put(compressed), .pad = 2,
+                          .multipliers = side.Put(multipliers), .primes = side.Put(primes), .offsets = side.Put(offsets),
+                          .table = side.Bind(table.matrix), .table_rows = entries, .out = out});
+      const auto ids = side.Get(entries, rows * kColumns);
+      const auto values = side.Get(out, rows * kColumns * kDim);
+      std::vector<float> result;
+      for (int64_t i = 0; i < rows * kColumns; ++i) {
+        result.push_back(static_cast<float>(ids[static_cast<size_t>(i)]));
+        result.insert(result.end(), values.begin() + i * kDim, values.begin() + (i + 1) * kDim);
+      }
+      return result;
+    });
+  }
+  const auto x = Normal(kRowsMax * kStreams * kHidden), kv = Normal(kRowsMax * (kStreams + 1) * kHidden), weight = Normal(kStreams * kHidden);
+  std::vector<uint8_t> dead(kRowsMax);
+  for (uint8_t& flag : dead) flag = Uniform(0, 3) == 0;
+  Compare(*card(), *reference(), kStreams * kHidden, 5e-6, [&](Backend& backend, int64_t begin, int64_t rows) {
+    Side side(backend);
+    auto* in_place = side.Put(Rows(x, begin, rows, kStreams * kHidden));
+    side->EngramApply({.rows = rows, .streams = kStreams, .hidden = kHidden, .kv = side.Put(Rows(kv, begin, rows, (kStreams + 1) * kHidden)),
+                       .qk_weight = side.Put(weight), .dead = side.Put(Rows(dead, begin, rows, 1)), .eps = 1e-20f, .x = in_place});
+    return side.Get(in_place, rows * kStreams * kHidden);
+  });
+}
+
+TEST_F(RowOps, GatherRows) {
+  for (const int64_t row_bytes : {3, 20, 64, 5120}) {
+    std::vector<uint8_t> src(static_cast<size_t>(50 * row_bytes));
+    for (uint8_t& byte : src) byte = static_cast<uint8_t>(Uniform(0, 255));
+    const auto index = Integers(33, 0, 49);
+    const auto run = [&](Backend& backend) {
+      Side side(backend);
+      auto* dst = side.Out<uint8_t>(33 * row_bytes);
+      side->GatherRows({33, row_bytes, side.Put(src), side.Put(index), dst});
+      return side.Get(dst, 33 * row_bytes);
+    };
+    EXPECT_EQ(run(*card()), run(*reference()));
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::backend::cuda

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in, rows out: embedding, gathering, norms, rope. All are bound by memory.
+#include "backend/cuda/device/matrix.cuh"
+#include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/launch.h"
+#include "core/check.h"
+#include "numeric/quantize.h"
+
+namespace deepinfer::backend::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__global__ void EmbedKernel(EmbedParams p) {
+  const int64_t row = blockIdx.x, hidden = p.table.cols;
+  const bool override = p.use_override != nullptr && p.use_override[row];
+  for (int64_t i = threadIdx.x; i < hidden; i += kThreads) {
+    const float value = override ? p.override_rows[row * hidden + i] : WeightAt(p.table, p.ids[row], i);
+    for (int64_t s = 0; s < p.streams; ++s) p.x[(row * p.streams + s) * hidden + i] = value;
+  }
+}
+
+template <typename Word>
+__global__ void GatherRowsKernel(GatherRowsParams p) {
+  const int64_t words = p.row_bytes / static_cast<int64_t>(sizeof(Word));
+  const Word* src = static_cast<const Word*>(p.src) + p.index[blockIdx.x] * words;
+  Word* dst = static_cast<Word*>(p.dst) + blockIdx.x * words;
+  for (int64_t i = threadIdx.x; i < words; i += kThreads) dst[i] = src[i];
+}
+
+// y may be x: a thread reads its elements a second time only before it overwrites them.
+__global__ void RmsNormKernel(RmsNormParams p) {
+  __shared__ float shared[kThreads / kWarp];
+  const float* x = p.x + blockIdx.x * p.x_stride;
+  float* y = p.y + blockIdx.x * p.dim;
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) sum += x[i] * x[i];
+  const float scale = 1.0f / sqrtf(BlockSum<kThreads>(sum, shared) / static_cast<float>(p.dim) + p.eps);
+  for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) y[i] = x[i] * scale * p.weight[i];
+}
+
+// The product is rounded to fp32 by definition; cosine and sine of it are taken in float64 because positions reach 10^6.
+__global__ void RopeTableKernel(RopeTableParams p) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= p.rows * p.pairs) return;
+  const float angle = static_cast<float>(p.positions[at / p.pairs]) * p.inv_freq[at % p.pairs];
+  double sine, cosine;
+  sincos(static_cast<double>(angle), &sine, &cosine);
+  p.table[2 * at] = static_cast<float>(cosine);
+  p.table[2 * at + 1] = static_cast<float>(sine);
+}
+
+// One warp a head, lane = channel of a run of 32, so that a pair and a block of the index format lie in one warp.
+__global__ void RopeKernel(RopeParams p) {
+  const int64_t head = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (head >= p.rows * p.heads) return;
+  const int lane = threadIdx.x % kWarp;
+  const float* table = p.table + head / p.heads * p.rope_dim;
+  float* x = p.x + head * p.dim;
+  for (int64_t begin = 0; begin < p.dim; begin += kWarp) {
+    const int64_t i = begin + lane;
+    float value = i < p.dim ? x[i] : 0.0f;
+    const float other = __shfl_xor_sync(kAllLanes, value, 1);
+    const int64_t turned = i - (p.dim - p.rope_dim);
+    if (turned >= 0 && i < p.dim) {
+      const float cosine = table[turned & ~int64_t{1}], sine = table[turned | 1];
+      value = turned % 2 == 0 ? value * cosine - other * sine : other * sine + value * cosine;
+    }
+    if (p.round_index) {
+      const float scale = numeric::E8m0ToFloat(numeric::IndexScale(WarpMax(fabsf(value))));
+      value = numeric::E2m1ToFloat(numeric::FloatToE2m1(value / scale)) * scale;
+    }
+    if (i < p.dim) x[i] = value;
+  }
+}
+
+unsigned Blocks(int64_t items, int64_t per_block) { return static_cast<unsigned>((items + per_block - 1) / per_block); }
+
+}  // namespace
+
+void Embed(Context& context, const EmbedParams& p) {
+  if (p.rows > 0) EmbedKernel<<<Blocks(p.rows, 1), kThreads, 0, context.stream()>>>(p);
+}
+
+void GatherRows(Context& context, const GatherRowsParams& p) {
+  if (p.rows == 0) return;
+  const auto bits = reinterpret_cast<uintptr_t>(p.src) | reinterpret_cast<uintptr_t>(p.dst) | static_cast<uintptr_t>(p.row_bytes);
+  const unsigned blocks = Blocks(p.rows, 1);
+  if (bits % 16 == 0) {
+    GatherRowsKernel<uint4><<<blocks, kThreads, 0, context.stream()>>>(p);
+  } else if (bits % 4 == 0) {
+    GatherRowsKernel<uint32_t><<<blocks, kThreads, 0, context.stream()>>>(p);
+  } else {
+    GatherRowsKernel<uint8_t><<<blocks, kThreads, 0, context.stream()>>>(p);
+  }
+}
+
+void RmsNorm(Context& context, const RmsNormParams& p) {
+  if (p.rows > 0) RmsNormKernel<<<Blocks(p.rows, 1), kThreads, 0, context.stream()>>>(p);
+}
+
+void RopeTable(Context& context, const RopeTableParams& p) {
+  if (p.rows * p.pairs > 0) RopeTableKernel<<<Blocks(p.rows * p.pairs, kThreads), kThreads, 0, context.stream()>>>(p);
+}
+
+void Rope(Context& context, const RopeParams& p) {
+  DI_CHECK(p.rope_dim % 2 == 0 && p.dim % 2 == 0 && (!p.round_index || p.dim % kWarp == 0));
+  if (p.rows * p.heads > 0) RopeKernel<<<Blocks(p.rows * p.heads, kThreads / kWarp), kThreads, 0, context.stream()>>>(p);
+}
+
+}  // namespace deepinfer::backend::cuda

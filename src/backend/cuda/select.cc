@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/select.h"
+
+namespace deepinfer::backend::cuda {
+
+Result<std::string_view> ChooseVariant(const DeviceFacts& device) {
+  if (device.driver < kDriverMin) {
+    return Error(Code::kUnimplemented, "CUDA: the driver supports CUDA {}.{}; {}.{} or newer is needed: update the NVIDIA driver",
+                 device.driver / 1000, device.driver % 1000 / 10, kDriverMin / 1000, kDriverMin % 1000 / 10);
+  }
+  if (device.major == 9 && device.minor == 0) return std::string_view("sm90a");
+  // The matrix kernels for sm_100a do not exist yet (docs/kernels/cuda.md); a part of the ops is no backend.
+  return Error(Code::kUnimplemented, "CUDA: {} has compute capability {}.{}; the kernels are built for 9.0 (H100, H200)",
+               device.name, device.major, device.minor);
+}
+
+}  // namespace deepinfer::backend::cuda
