@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of the CUDA backend's ops at the published shapes, beside the card's own limits measured in the same run.
+//   cuda_bench [GROUP...]     groups: copy experts linear attention index mhc (default: all)
+// Weights and inputs are random; times are of replayed CUDA graphs (harness.h). Lines: op, shape, value, unit, note.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "backend/cuda/launch.h"
+#include "harness.h"
+
+namespace deepinfer::bench {
+namespace {
+
+using namespace backend;
+
+constexpr int64_t kHidden = 5120, kInter = 2304, kHeads = 64, kDim = 512, kRope = 64;
+
+double g_copy_gb_per_s = 0;
+
+const char* Name(Activations a) { return a == Activations::kFp32 ? "fp32" : a == Activations::kBf16 ? "bf16" : "fp8"; }
+
+void BenchCopy(Card& card) {
+  constexpr int64_t kBytes = int64_t{2} << 30, kRowBytes = 64 << 10, kRows = kBytes / kRowBytes;
+  auto* from = card.Room<uint8_t>(kBytes);
+  auto* to = card.Room<uint8_t>(kBytes);
+  std::vector<int32_t> index;
+  for (int32_t i = 0; i < kRows; ++i) index.push_back(i);
+  const auto rows = card.Put(index);
+  const double seconds = card.Seconds(2, [&](int) { cuda::GatherRows(card.context(), {kRows, kRowBytes, from, rows, to}); });
+  g_copy_gb_per_s = 2.0 * kBytes / seconds / 1e9;
+  Report("copy", "2 GiB by a kernel, read + written", g_copy_gb_per_s, "GB/s", "");
+}
+
+std::string OfCopy(double gb_per_s) {
+  return g_copy_gb_per_s > 0 ? fmt::format("{:.0f} % of copy", 100 * gb_per_s / g_copy_gb_per_s) : "";
+}
+
+std::vector<int32_t> Choices(int64_t rows, int64_t topk, int64_t experts, size_t* active) {
+  std::mt19937 random(7);
+  std::vector<int32_t> all;
+  std::set<int32_t> used;
+  for (int64_t r = 0; r < rows; ++r) {
+    std::set<int32_t> row;
+    while (static_cast<int64_t>(row.size()) < topk) row.insert(std::uniform_int_distribution<int32_t>(0, static_cast<int32_t>(experts) - 1)(random));
+    all.insert(all.end(), row.begin(), row.end());
+    used.insert(row.begin(), row.end());
+  }
+  *active = used.size();
+  return all;
+}
+
+void BenchExperts(Card& card) {
+  constexpr int64_t kExperts = 384;
+  std::vector<ExpertWeights> weights;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    weights.push_back({card.Weights(WeightFormat::kFp4Row32, kInter, kHidden), card.Weights(WeightFormat::kFp4Row32, kInter, kHidden),
+                       card.Weights(WeightFormat::kFp4Row32, kHidden, kInter)});
+  }
+  constexpr double kExpertBytes = 18800640, kFlops = 3.0 * 2 * kHidden * kInter;
+  struct Case {
+    int64_t rows, experts, topk;
+    Activations activations;
+  };
+  const Case cases[] = {{8, 384, 6, Activations::kBf16}, {32, 384, 6, Activations::kBf16}, {128, 384, 6, Activations::kBf16},
+                        {128, 384, 6, Activations::kFp8}, {32, 384, 6, Activations::kFp32},
+                        {8, 48, 6, Activations::kBf16}, {32, 48, 6, Activations::kBf16}, {128, 48, 6, Activations::kBf16},
+                        {256, 48, 6, Activations::kBf16}, {8192, 384, 6, Activations::kBf16}, {8192, 384, 6, Activations::kFp32},
+                        {32768, 384, 6, Activations::kBf16}, {8192, 48, 6, Activations::kBf16}};
+  const auto x = card.Put(card.Normal(32768 * kHidden));
+  const auto y = card.Room<float>(32768 * kHidden);
+  for (const Case& c : cases) {
+    size_t active = 0;
+    const auto chosen = card.Put(Choices(c.rows, c.topk, c.experts, &active));
+    const auto routing = card.Put(std::vector<float>(static_cast<size_t>(c.rows * c.topk), 0.25f));
+    const double seconds = card.Seconds(c.rows > 1000 ? 1 : 4, [&](int) {
+      cuda::Experts(card.context(), {.rows = c.rows, .hidden = kHidden, .topk = c.topk, .num_experts = c.experts, .x = x,
+                                     .chosen = chosen, .weights = routing, .experts = weights.data(), .has_shared = false,
+                                     .limit = 10.0f, .activations = c.activations, .y = y});
+    });
+    const std::string shape = fmt::format("{} tokens, {} experts, top-{}, {}", c.rows, c.experts, c.topk, Name(c.activations));
+    if (c.rows <= 256) {
+      const double gb = static_cast<double>(active) * kExpertBytes / seconds / 1e9;
+      Report("experts", shape, gb, "GB/s", fmt::format("{:.1f} us, {} experts active, {}", seconds * 1e6, active, OfCopy(gb)));
+    } else {
+      Report("experts", shape, static_cast<double>(c.rows * c.topk) * kFlops / seconds / 1e12, "TFLOP/s", fmt::format("{:.2f} ms", seconds * 1e3));
+    }
+  }
+}
+
+void BenchLinear(Card& card) {
+  struct Shape {
+    const char* name;
+    int64_t outputs, inputs, groups;
+  };
+  const Shape shapes[] = {{"wq_a", 1280, 5120, 1}, {"wkv", 512, 5120, 1}, {"wq_b", 32768, 1280, 1}, {"wo_a", 8192, 4096, 8},
+                          {"wo_b", 5120, 8192, 1}, {"shared w1", 2304, 5120, 1}, {"shared w2", 5120, 2304, 1}};
+  const auto x = card.Put(card.Normal(8192 * 32768));
+  const auto y = card.Room<float>(int64_t{8192} * 32768);
+  for (const Shape& s : shapes) {
+    std::vector<Matrix> copies;
+    const double bytes = static_cast<double>(s.outputs * s.inputs) * (1 + 1.0 / 1024);
+    for (int i = 0; i < std::clamp(static_cast<int>(4e8 / bytes), 2, 64); ++i) {
+      copies.push_back(card.Weights(WeightFormat::kFp8Tile32, s.outputs, s.inputs));
+    }
+    for (const auto& [rows, activations] : {std::pair<int64_t, Activations>{1, Activations::kBf16}, {32, Activations::kBf16}, {32, Activations::kFp32},
+                                            {128, Activations::kBf16}, {256, Activations::kBf16}, {8192, Activations::kBf16}, {8192, Activations::kFp32}}) {
+      const double seconds = card.Seconds(rows > 1000 ? 2 : static_cast<int>(copies.size()), [&, r = rows, a = activations](int i) {
+        cuda::Linear(card.context(), {.rows = r, .w = copies[static_cast<size_t>(i) % copies.size()], .groups = s.groups, .activations = a,
+                                      .x = x, .x_stride = s.groups * s.inputs, .y = y, .y_stride = s.outputs});
+      });
+      const std::string shape = fmt::format("{} {} x {} fp8, {} tokens, {}", s.name, s.outputs, s.inputs, rows, Name(activations));
+      if (rows <= 256) {
+        Report("linear", shape, bytes / seconds / 1e9, "GB/s", fmt::format("{:.1f} us, {}", seconds * 1e6, OfCopy(bytes / seconds / 1e9)));
+      } else {
+        Report("linear", shape, 2.0 * static_cast<double>(rows * s.outputs * s.inputs) / seconds / 1e12, "TFLOP/s", fmt::format("{:.1f} us", seconds * 1e6));
+      }
+    }
+  }
+}
+
+struct Caches {
+  WindowCache window;
+  GlobalCache global;
+};
+
+// `requests` requests of `tokens` tokens each: random codes, scales around one. They share pages beyond a memory limit.
+Caches MakeCaches(Card& card, int requests, int tokens, int ratio) {
+  Caches c;
+  c.window = {.pages_stride = 2, .dim = kDim};
+  c.global = {.blocks_stride = (tokens + kBlockTokens - 1) / kBlockTokens, .ratio = ratio, .dim = kDim, .index_dim = 128};
+  std::mt19937 random(3);
+  const auto fill = [&](size_t n) {
+    std::vector<uint8_t> bytes(n);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() & 0x77);
+    return reinterpret_cast<std::byte*>(card.Put(bytes));
+  };
+  const int64_t blocks = int64_t{requests} * c.global.blocks_stride, blocks_kept = std::min<int64_t>(blocks, 8192);
+  c.window.base = fill(static_cast<size_t>(2 * requests * c.window.page_bytes()));
+  c.global.base = fill(static_cast<size_t>(blocks_kept * c.global.block_bytes()));
+  std::vector<int32_t> pages, table;
+  for (int i = 0; i < 2 * requests; ++i) pages.push_back(i);
+  for (int64_t i = 0; i < blocks; ++i) table.push_back(static_cast<int32_t>(i * 7919 % blocks_kept));
+  c.window.pages = card.Put(pages);
+  c.window.first_page = card.Put(std::vector<int32_t>(static_cast<size_t>(requests), (tokens - kBlockTokens) / kBlockTokens - 1));
+  c.global.blocks = card.Put(table);
+  return c;
+}
+
+void BenchAttention(Card& card) {
+  constexpr int kTokens = 8192, kTopk = 512;
+  struct Case {
+    int requests, per_request;
+    Activations activations;
+  };
+  for (const auto& [requests, per_request, activations] :
+       {Case{64, 1, Activations::kBf16}, {128, 1, Activations::kBf16}, {128, 6, Activations::kBf16}, {8, 1024, Activations::kBf16},
+        {128, 1, Activations::kFp32}, {128, 6, Activations::kFp32}}) {
+    const Caches caches = MakeCaches(card, requests, kTokens, 1);
+    const int64_t rows = int64_t{requests} * per_request;
+    std::mt19937 random(5);
+    std::vector<int32_t> positions, owners, selected;
+    for (int64_t r = 0; r < rows; ++r) {
+      positions.push_back(kTokens - 1 - kBlockTokens + static_cast<int32_t>(r % per_request % kBlockTokens));
+      owners.push_back(static_cast<int32_t>(r / per_request));
+      std::vector<int32_t> row;
+      for (int k = 0; k < kTopk; ++k) row.push_back(k * 15 + static_cast<int32_t>(random() % 15));
+      selected.insert(selected.end(), row.begin(), row.end());
+    }
+    const AttentionParams p{.rows = rows, .heads = kHeads, .dim = kDim, .rope_dim = kRope, .q = card.Put(card.Normal(rows * kHeads * kDim)),
+                            .table = card.Put(card.Normal(rows * kRope)), .positions = card.Put(positions), .requests = card.Put(owners),
+                            .window = 128, .window_floor = card.Put(std::vector<int32_t>(static_cast<size_t>(rows), 0)),
+                            .window_cache = caches.window, .has_latents = true, .latent_cache = caches.global, .topk = kTopk,
+                            .selected = card.Put(selected),
+                            .selected_count = card.Put(std::vector<int32_t>(static_cast<size_t>(rows), kTopk)),
+                            .sink = card.Put(card.Normal(kHeads)), .scale = 0.0442f, .activations = activations, .out = card.Room<float>(rows * kHeads * kDim)};
+    const double seconds = card.Seconds(1, [&](int) { cuda::Attention(card.context(), p); });
+    const double flops = 4.0 * static_cast<double>(rows) * kHeads * kDim * (128 + kTopk);
+    Report("attention", fmt::format("{} requests x {} rows, 128 + 512 keys, {}", requests, per_request, Name(activations)), flops / seconds / 1e12, "TFLOP/s",
+           fmt::format("{:.1f} us", seconds * 1e6));
+  }
+}
+
+void BenchIndex(Card& card) {
+  struct Case {
+    int requests, per_request, tokens;
+  };
+  for (const Case& c : {Case{64, 1, 8192}, {16, 1, 65536}, {2, 1, 1 << 20}, {1, 2048, 8192}}) {
+    const Caches caches = MakeCaches(card, c.requests, c.tokens, 1);
+    const int64_t rows = int64_t{c.requests} * c.per_request;
+    std::vector<int32_t> positions, owners;
+    for (int64_t r = 0; r < rows; ++r) {
+      positions.push_back(c.tokens - 1 - static_cast<int32_t>(r % c.per_request));
+      owners.push_back(static_cast<int32_t>(r / c.per_request));
+    }
+    const IndexSelectParams p{.rows = rows, .heads = 32, .q = card.Put(card.Normal(rows * 32 * 128)), .weights = card.Put(card.Normal(rows * 32)),
+                              .weight_scale = 0.177f, .score_scale = 0.088f, .positions = card.Put(positions), .requests = card.Put(owners),
+                              .cache = caches.global, .topk = 512, .selected = card.Room<int32_t>(rows * 512), .selected_count = card.Room<int32_t>(rows)};
+    const double seconds = card.Seconds(1, [&](int) { cuda::IndexSelect(card.context(), p); });
+    const double gb = static_cast<double>(rows) * c.tokens * 68 / seconds / 1e9;
+    Report("index select", fmt::format("{} requests x {} rows, {} keys", c.requests, c.per_request, c.tokens), gb, "GB/s",
+           fmt::format("{:.1f} us, {:.1f} TFLOP/s, {}", seconds * 1e6, 2.0 * static_cast<double>(rows) * c.tokens * 32 * 128 / seconds / 1e12, OfCopy(gb)));
+  }
+}
+
+void BenchMhc(Card& card) {
+  constexpr int64_t kStreams = 4, kOutputs = 24, kFlat = kStreams * kHidden;
+  const Matrix fn = card.Weights(WeightFormat::kF32, kOutputs, kFlat);
+  const auto base = card.Put(card.Normal(kOutputs)), scale = card.Put(card.Normal(3)), norm = card.Put(card.Normal(kHidden));
+  for (const int64_t rows : {1, 32, 256, 4096}) {
+    const auto x = card.Put(card.Normal(rows * kFlat)), y = card.Put(card.Normal(rows * kHidden)), collapse = card.Put(card.Normal(rows * kStreams));
+    const auto pre = card.Room<float>(rows * kStreams), post = card.Room<float>(rows * kStreams), comb = card.Room<float>(rows * 16), out = card.Room<float>(rows * kHidden);
+    const double mix = card.Seconds(4, [&](int) {
+      cuda::HcMix(card.context(), {.rows = rows, .streams = kStreams, .hidden = kHidden, .x = x, .fn = fn, .base = base, .scale = scale,
+                                   .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20, .collapse = collapse, .norm_weight = norm,
+                                   .pre = pre, .post = post, .comb = comb, .collapsed = out});
+    });
+    const double expand = card.Seconds(4, [&](int) { cuda::HcExpand(card.context(), {rows, kStreams, kHidden, y, post, comb, x}); });
+    const double row_bytes = 4.0 * kHidden * static_cast<double>(rows);
+    Report("mHC mix", fmt::format("{} rows", rows), 5 * row_bytes / mix / 1e9, "GB/s", fmt::format("{:.1f} us, {}", mix * 1e6, OfCopy(5 * row_bytes / mix / 1e9)));
+    Report("mHC expand", fmt::format("{} rows", rows), 9 * row_bytes / expand / 1e9, "GB/s", fmt::format("{:.1f} us, {}", expand * 1e6, OfCopy(9 * row_bytes / expand / 1e9)));
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::bench
+
+int main(int argc, char** argv) {
+  using namespace deepinfer::bench;
+  const std::set<std::string> wanted(argv + 1, argv + argc);
+  const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"linear", BenchLinear},
+                                                            {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}};
+  for (const auto& [name, run] : groups) {
+    if (!wanted.empty() && wanted.count(name) == 0) continue;
+    Card card;
+    run(card);
+  }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/status.h"
+#include "numeric/formats.h"
+
+namespace deepinfer::bench {
+namespace {
+
+constexpr int kWarmups = 3, kReplays = 15;
+
+void Must(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  fmt::print(stderr, "{}: {}\n", what, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+}  // namespace
+
+Card::Card() {
+  if (const Status status = context_.Init(); !status.ok()) {
+    fmt::print(stderr, "{}\n", status.message());
+    std::exit(1);
+  }
+}
+
+Card::~Card() {
+  for (void* data : owned_) cudaFree(data);
+}
+
+void Card::Check() {
+  Must(cudaStreamSynchronize(context_.stream()), "running");
+  if (const Status status = context_.TakeError(); !status.ok()) {
+    fmt::print(stderr, "{}\n", status.message());
+    std::exit(1);
+  }
+}
+
+void* Card::PutBytes(const void* host, size_t size_bytes) {
+  void* data = nullptr;
+  Must(cudaMalloc(&data, std::max<size_t>(size_bytes, 1)), "allocating");
+  owned_.push_back(data);
+  if (host != nullptr) Must(cudaMemcpy(data, host, size_bytes, cudaMemcpyHostToDevice), "copying");
+  return data;
+}
+
+std::vector<float> Card::Normal(int64_t n) {
+  std::normal_distribution<float> draw(0.0f, 1.0f);
+  std::vector<float> values(static_cast<size_t>(n));
+  // Drawing is slow: long arrays repeat a prime-length run.
+  const size_t drawn = std::min<size_t>(values.size(), 1000003);
+  for (size_t i = 0; i < drawn; ++i) values[i] = draw(random_);
+  for (size_t i = drawn; i < values.size(); ++i) values[i] = values[i - drawn];
+  return values;
+}
+
+backend::Matrix Card::Weights(backend::WeightFormat format, int64_t rows, int64_t cols) {
+  backend::Matrix host{.format = format, .rows = rows, .cols = cols};
+  const size_t bytes = static_cast<size_t>(rows) * MatrixRowBytes(host);
+  std::vector<uint16_t> bf16;
+  std::vector<float> fp32;
+  std::vector<uint8_t> scale;
+  if (format == backend::WeightFormat::kBf16 || format == backend::WeightFormat::kF32) {
+    fp32 = Normal(rows * cols);
+    for (float& value : fp32) value /= std::sqrt(static_cast<float>(cols));
+    for (const float value : fp32) bf16.push_back(numeric::FloatToBf16(value));
+    host.data = format == backend::WeightFormat::kF32 ? static_cast<const void*>(fp32.data()) : bf16.data();
+  } else {
+    while (codes_.size() < bytes) {
+      const auto code = static_cast<uint8_t>(random_());
+      codes_.push_back((code & 0x7F) == 0x7F ? code ^ 1 : code);
+    }
+    scale.assign(static_cast<size_t>(rows * cols / 32), format == backend::WeightFormat::kFp4Row32 ? 120 : 113);
+    host.data = codes_.data();
+    host.scale = scale.data();
+  }
+  auto bound = weights_.Bind(host);
+  if (!bound.ok()) {
+    fmt::print(stderr, "{}\n", bound.status().message());
+    std::exit(1);
+  }
+  return *bound;
+}
+
+double Card::Seconds(int calls, const std::function<void(int)>& op) {
+  const cudaStream_t stream = context_.stream();
+  // The scratch memory finds its size before the capture, which may not allocate.
+  for (int i = 0; i < kWarmups; ++i) {
+    context_.BeginOp();
+    op(i);
+  }
+  context_.BeginOp();
+  Check();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  Must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
+  for (int i = 0; i < calls; ++i) {
+    context_.BeginOp();
+    op(i);
+  }
+  Must(cudaStreamEndCapture(stream, &graph), "capturing");
+  Must(cudaGraphInstantiate(&exec, graph, 0), "instantiating the graph");
+  cudaEvent_t begin = nullptr, end = nullptr;
+  Must(cudaEventCreate(&begin), "event");
+  Must(cudaEventCreate(&end), "event");
+  std::vector<float> times;
+  for (int i = 0; i < kWarmups + kReplays; ++i) {
+    Must(cudaEventRecord(begin, stream), "event");
+    Must(cudaGraphLaunch(exec, stream), "launching the graph");
+    Must(cudaEventRecord(end, stream), "event");
+    Must(cudaEventSynchronize(end), "running the graph");
+    float milliseconds = 0;
+    Must(cudaEventElapsedTime(&milliseconds, begin, end), "event");
+    if (i >= kWarmups) times.push_back(milliseconds);
+  }
+  std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
+  Must(cudaEventDestroy(begin), "event");
+  Must(cudaEventDestroy(end), "event");
+  Must(cudaGraphExecDestroy(exec), "graph");
+  Must(cudaGraphDestroy(graph), "graph");
+  Check();
+  return static_cast<double>(times[kReplays / 2]) * 1e-3 / calls;
+}
+
+void Report(const std::string& op, const std::string& shape, double value, const std::string& unit, const std::string& note) {
+  fmt::print("{:<22} {:<44} {:>10.1f} {:<8} {}\n", op, shape, value, unit, note);
+  std::fflush(stdout);
+}
+
+}  // namespace deepinfer::bench
