@@ -33,17 +33,24 @@ void LatentToPanel(const uint8_t* codes, const uint8_t* scales, int64_t dim, flo
   }
 }
 
-// From an index key: e2m1 pairs, an e8m0 scale per 32.
-void IndexKeyToPanel(const uint8_t* codes, const uint8_t* scales, int64_t dim, float* slot) {
-  for (int64_t i = 0; i < dim; i += 32) {
-    const Fp4Table table = ScaledFp4Table(kE8m0.value[scales[i / 32]]);
-    Store(slot + i * 4, LoadFp4(codes + i / 2, table));
-    Store(slot + i * 4 + 64, LoadFp4(codes + i / 2 + 8, table));
+template <typename Decode>
+DI_SIMD void FillKeyPanels(int64_t n, int64_t dim, float* panels, const Decode& decode) {
+  for (int64_t j = 0; j < (n + 3) / 4 * 4; ++j) {
+    float* slot = panels + j / 4 * 4 * dim + (j & 3) * 16;
+    if (j < n) {
+      decode(j, slot);
+    } else {
+      for (int64_t i = 0; i < dim; i += 16) Store(slot + i * 4, Set(0.0f));
+    }
   }
 }
 
-void ClearSlot(int64_t dim, float* slot) {
-  for (int64_t i = 0; i < dim; i += 16) Store(slot + i * 4, Set(0.0f));
+void WindowPanels(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* panels) {
+  FillKeyPanels(n, dim, panels, [&](int64_t j, float* slot) { WindowToPanel(codes[j], scales[j], dim, slot); });
+}
+
+void LatentPanels(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* panels) {
+  FillKeyPanels(n, dim, panels, [&](int64_t j, float* slot) { LatentToPanel(codes[j], scales[j], dim, slot); });
 }
 
 // scores -> weights, in place; returns their sum, the sink's share included. Padding behind `keys` is left alone.
@@ -70,74 +77,108 @@ float Softmax(float* scores, int64_t keys, float scale, float sink) {
 
 constexpr int kValueHeads = 4;
 
-// out[h][c .. c + 32) = sum over keys, ascending, of weight[h][j] * value[j][c].
+// sum[h] += weight[h][j] * values [c, c + 32) of keys [begin, end), ascending; weights count from the first key.
 template <int H>
-DI_SIMD void WeightedSum(const float* panels, int64_t keys, int64_t dim, int64_t c, const float* const* weights,
-                         const float* sums, float* const* out) {
-  Vec sum[H][2];
-  for (int h = 0; h < H; ++h) sum[h][0] = sum[h][1] = Set(0.0f);
-  for (int64_t j = 0; j < keys; ++j) {
-    const float* value = panels + j / 4 * 4 * dim + c * 4 + (j & 3) * 16;
+DI_SIMD void AddValues(KeyPanels keys, int64_t begin, int64_t end, int64_t dim, int64_t c, const float* const* weights,
+                       Vec (&sum)[H][2]) {
+  for (int64_t j = begin; j < end; ++j) {
+    const float* value = keys.data + j / 4 * 4 * dim + c * 4 + (j & 3) * 16;
     const Vec a = Load(value), b = Load(value + 64);
     for (int h = 0; h < H; ++h) {
-      const Vec w = Set(weights[h][j]);
+      const Vec w = Set(weights[h][j - begin]);
       sum[h][0] = MulAdd(w, a, sum[h][0]);
       sum[h][1] = MulAdd(w, b, sum[h][1]);
     }
   }
-  for (int h = 0; h < H; ++h) {
-    Store(out[h] + c, sum[h][0] / Set(sums[h]));
-    Store(out[h] + c + 16, sum[h][1] / Set(sums[h]));
+}
+
+template <int H>
+void WeightedSum(const AttendArgs& a, int64_t first, const float* const* weights, const float* sums) {
+  const int64_t in_window = a.window_end - a.window_begin;
+  const float* latent_weights[H];
+  for (int h = 0; h < H; ++h) latent_weights[h] = weights[h] + in_window;
+  for (int64_t c = 0; c < a.dim; c += 32) {
+    Vec sum[H][2];
+    for (int h = 0; h < H; ++h) sum[h][0] = sum[h][1] = Set(0.0f);
+    AddValues<H>(a.window, a.window_begin, a.window_end, a.dim, c, weights, sum);
+    AddValues<H>(a.latents, 0, a.latents.size, a.dim, c, latent_weights, sum);
+    for (int h = 0; h < H; ++h) {
+      Store(a.out[first + h] + c, sum[h][0] / Set(sums[h]));
+      Store(a.out[first + h] + c + 16, sum[h][1] / Set(sums[h]));
+    }
   }
 }
 
 void Attend(const AttendArgs& a) {
-  for (int64_t j = 0; j < (a.keys + 3) / 4 * 4; ++j) {
-    float* slot = a.panels + j / 4 * 4 * a.dim + (j & 3) * 16;
-    if (j < a.window_keys) {
-      WindowToPanel(a.codes[j], a.scales[j], a.dim, slot);
-    } else if (j < a.keys) {
-      LatentToPanel(a.codes[j], a.scales[j], a.dim, slot);
-    } else {
-      ClearSlot(a.dim, slot);
-    }
+  // Scores lie at the keys' places in the window; what the last panel has behind window_end is overwritten by the latents.
+  for (int64_t j = a.window_begin / 4 * 4; j < a.window_end; j += 4) {
+    MultiplyPanel(a.window.data + j * a.dim, a.dim, a.heads, a.q, a.scores, j, a.window.size);
   }
-  for (int64_t j = 0; j < a.keys; j += 4) {
-    MultiplyPanel(a.panels + j * a.dim, a.dim, a.heads, a.q, a.scores, j, a.keys);
+  for (int64_t j = 0; j < a.latents.size; j += 4) {
+    MultiplyPanel(a.latents.data + j * a.dim, a.dim, a.heads, a.q, a.scores, a.window_end + j,
+                  a.window_end + a.latents.size);
   }
+  const int64_t keys = a.window_end - a.window_begin + a.latents.size;
   for (int64_t h = 0; h < a.heads; h += kValueHeads) {
     const int64_t n = a.heads - h < kValueHeads ? a.heads - h : kValueHeads;
+    float* weights[kValueHeads];
     float sums[kValueHeads];
-    for (int64_t i = 0; i < n; ++i) sums[i] = Softmax(a.scores[h + i], a.keys, a.scale, a.sink[h + i]);
-    for (int64_t c = 0; c < a.dim; c += 32) {
-      if (n == kValueHeads) {
-        WeightedSum<kValueHeads>(a.panels, a.keys, a.dim, c, a.scores + h, sums, a.out + h);
-      } else {
-        for (int64_t i = 0; i < n; ++i) {
-          WeightedSum<1>(a.panels, a.keys, a.dim, c, a.scores + h + i, sums + i, a.out + h + i);
-        }
-      }
+    for (int64_t i = 0; i < n; ++i) {
+      weights[i] = a.scores[h + i] + a.window_begin;
+      sums[i] = Softmax(weights[i], keys, a.scale, a.sink[h + i]);
+    }
+    if (n == kValueHeads) {
+      WeightedSum<kValueHeads>(a, h, weights, sums);
+    } else {
+      for (int64_t i = 0; i < n; ++i) WeightedSum<1>(a, h + i, weights + i, sums + i);
     }
     for (int64_t i = 0; i < n; ++i) RopeBack(a.out[h + i], a.dim, a.rope_dim, a.table);
   }
 }
 
-void IndexScores(const IndexScoreArgs& a) {
-  for (int64_t j = 0; j < a.keys; j += 4) {
-    const int64_t n = a.keys - j < 4 ? a.keys - j : 4;
-    for (int64_t i = 0; i < 4; ++i) {
-      if (i < n) {
-        IndexKeyToPanel(a.codes[j + i], a.scales[j + i], a.dim, a.panel + i * 16);
+// Sixteen index keys (e2m1 pairs, an e8m0 scale per 32) to columns [dim][16]; keys from n on are zeros.
+void IndexKeysToColumns(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* columns) {
+  float rows[16 * 32];
+  for (int64_t i = 0; i < dim; i += 32) {
+    for (int64_t j = 0; j < 16; ++j) {
+      if (j < n) {
+        const Fp4Table table = ScaledFp4Table(kE8m0.value[scales[j][i / 32]]);
+        Store(rows + j * 32, LoadFp4(codes[j] + i / 2, table));
+        Store(rows + j * 32 + 16, LoadFp4(codes[j] + i / 2 + 8, table));
       } else {
-        ClearSlot(a.dim, a.panel + i * 16);
+        Store(rows + j * 32, Set(0.0f));
+        Store(rows + j * 32 + 16, Set(0.0f));
       }
     }
-    MultiplyPanel(a.panel, a.dim, a.heads, a.q, a.dots, 0, n);
+    Transpose16(rows, 32, columns + i * 16);
+    Transpose16(rows + 16, 32, columns + i * 16 + 256);
+  }
+}
+
+// sum += weights[h] * relu(q_h . k) over H heads, for sixteen keys in lanes.
+template <int H>
+DI_SIMD Vec AddHeads(const float* columns, int64_t dim, const float* q, const float* weights, Vec sum) {
+  Vec dot[H];
+  for (int h = 0; h < H; ++h) dot[h] = Set(0.0f);
+  for (int64_t i = 0; i < dim; ++i) {
+    const Vec key = Load(columns + i * 16);
+#pragma GCC unroll 8
+    for (int h = 0; h < H; ++h) dot[h] = MulAdd(Set(q[h * dim + i]), key, dot[h]);
+  }
+  for (int h = 0; h < H; ++h) sum = MulAdd(Set(weights[h]), Max(Set(0.0f), dot[h]), sum);
+  return sum;
+}
+
+void IndexScores(const IndexScoreArgs& a) {
+  constexpr int kHeads = 8;  // enough chains to hide the latency of a multiply-add
+  for (int64_t j = 0; j < a.keys; j += 16) {
+    const float* columns = a.columns + j * a.dim;
     Vec sum = Set(0.0f);
-    for (int64_t h = 0; h < a.heads; ++h) {
-      sum = MulAdd(Set(a.weights[h]), Max(Set(0.0f), LoadPart(a.dots[h], n)), sum);
-    }
-    StorePart(a.scores + j, sum * Set(a.score_scale), n);
+    int64_t h = 0;
+    for (; h + kHeads <= a.heads; h += kHeads) sum = AddHeads<kHeads>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
+    for (; h + 4 <= a.heads; h += 4) sum = AddHeads<4>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
+    for (; h < a.heads; ++h) sum = AddHeads<1>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
+    StorePart(a.scores + j, sum * Set(a.score_scale), a.keys - j);
   }
 }
 

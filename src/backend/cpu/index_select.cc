@@ -2,6 +2,7 @@
 // The indexer: scores of visible latents, the best of them, and candidate blocks (spec/model.md 4).
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <numeric>
 
 #include "backend/cpu/cache.h"
@@ -12,133 +13,161 @@
 namespace deepinfer::backend::cpu {
 namespace {
 
-// Latents scored at a time.
+// Latents scored at a time, a multiple of sixteen.
 constexpr int64_t kChunk = 256;
 
-// Scratch of one thread for one row after the other.
-struct Scratch {
-  Scratch(const IndexSelectParams& p, Arena& arena)
-      : codes(arena.Take<const uint8_t*>(kChunk)),
-        scales(arena.Take<const uint8_t*>(kChunk)),
-        q(arena.Take<const float*>(p.heads)),
-        dots(arena.Take<float*>(p.heads)),
-        weights(arena.Take<float>(p.heads)),
-        panel(arena.Take<float>(PanelFloats(p.cache.index_dim))),
-        scores(arena.Take<float>(kChunk)),
-        items(arena.Take<int32_t>(kChunk)),
-        best(arena.Take<uint64_t>(TopK::BufferSize(p.topk))),
-        best_blocks(arena.Take<uint64_t>(TopK::BufferSize(p.blocks_max))) {
-    for (int64_t h = 0; h < p.heads; ++h) dots[h] = arena.Take<float>(4);
-  }
+// Neighbouring rows of one request that share decoded keys.
+constexpr int64_t kRowsTogether = 16;
 
-  const uint8_t** codes;
-  const uint8_t** scales;
-  const float** q;
-  float** dots;
-  float* weights;
-  float* panel;
-  float* scores;
-  int32_t* items;
-  uint64_t* best;
-  uint64_t* best_blocks;
-};
-
-class RowSelector {
+// Decoded keys of one chunk, and where they come from.
+class KeyChunk {
  public:
-  RowSelector(const Context& context, const IndexSelectParams& p, int64_t r, const Scratch& s)
-      : context_(context), p_(p), r_(r), s_(s), visible_((p.positions[r] + 1) / p.cache.ratio), best_(p.topk, s.best) {
-    for (int64_t h = 0; h < p.heads; ++h) {
-      s.q[h] = p.q + (r * p.heads + h) * p.cache.index_dim;
-      s.weights[h] = p.weights[r * p.heads + h] * p.weight_scale;
-    }
-  }
+  KeyChunk(const Context& context, const GlobalCache& cache, Arena& arena)
+      : context_(context), cache_(cache), columns_(arena.Take<float>(kChunk * cache.index_dim)) {}
 
-  void Run() {
-    int32_t* selected = p_.selected + r_ * p_.topk;
-    if (p_.candidates == Candidates::kRestrict) {
-      ScoreBlocks();
-    } else {
-      const int64_t blocks = p_.block_size > 0 ? (visible_ + p_.block_size - 1) / p_.block_size : 0;
-      const bool all_blocks = p_.candidates == Candidates::kNone || blocks <= p_.blocks_max;
-      if (visible_ <= p_.topk && all_blocks) {  // nothing to choose
-        if (p_.candidates == Candidates::kPublish) PublishAll(blocks);
-        return Store(selected, Iota(selected, visible_));
-      }
-      ScoreAll();
+  void Clear() { size_ = 0; }
+  bool full() const { return size_ == kChunk; }
+  int64_t size() const { return size_; }
+  int32_t item(int64_t i) const { return items_[i]; }
+  const float* columns() const { return columns_; }
+
+  void Add(int32_t request, int32_t item) {
+    const GlobalRow row = FindGlobalRow(cache_, request, item);
+    codes_[size_] = row.index_codes;
+    scales_[size_] = row.index_scales;
+    items_[size_++] = item;
+  }
+  void Decode() {
+    for (int64_t i = 0; i < size_; i += 16) {
+      context_.kernels.index_columns(codes_ + i, scales_ + i, std::min<int64_t>(16, size_ - i), cache_.index_dim,
+                                     columns_ + i * cache_.index_dim);
     }
-    Store(selected, best_.Finish(selected));
   }
 
  private:
-  static int32_t Iota(int32_t* to, int64_t n) {
-    std::iota(to, to + n, 0);
-    return static_cast<int32_t>(n);
-  }
-  void Store(int32_t* selected, int32_t count) {
-    std::fill(selected + count, selected + p_.topk, -1);
-    p_.selected_count[r_] = count;
-  }
-  void PublishAll(int64_t blocks) { p_.block_count[r_] = Iota(p_.blocks + r_ * p_.blocks_max, blocks); }
+  const Context& context_;
+  const GlobalCache& cache_;
+  float* columns_;
+  int64_t size_ = 0;
+  int32_t items_[kChunk];
+  const uint8_t* codes_[kChunk];
+  const uint8_t* scales_[kChunk];
+};
 
-  // s_.scores[i] of latent s_.items[i].
-  void Score(int64_t n) {
+// One row: its scores, chunk by chunk, and the best so far.
+class RowSelector {
+ public:
+  RowSelector(const Context& context, const IndexSelectParams& p, int64_t r, Arena& arena)
+      : context_(context),
+        p_(p),
+        r_(r),
+        visible_((p.positions[r] + 1) / p.cache.ratio),
+        weights_(arena.Take<float>(p.heads)),
+        best_(p.topk, arena.Take<uint64_t>(TopK::BufferSize(p.topk))),
+        blocks_(p.blocks_max, arena.Take<uint64_t>(TopK::BufferSize(p.blocks_max))) {
+    for (int64_t h = 0; h < p.heads; ++h) weights_[h] = p.weights[r * p.heads + h] * p.weight_scale;
+  }
+
+  int64_t visible() const { return visible_; }
+
+  // Where there is nothing to choose: stores the whole answer and returns true.
+  bool TakeAll() {
+    if (p_.candidates == Candidates::kRestrict) return false;
+    const int64_t blocks = p_.candidates == Candidates::kPublish ? (visible_ + p_.block_size - 1) / p_.block_size : 0;
+    if (visible_ > p_.topk || blocks > p_.blocks_max) return false;
+    if (p_.candidates == Candidates::kPublish) {
+      std::iota(p_.blocks + r_ * p_.blocks_max, p_.blocks + r_ * p_.blocks_max + blocks, 0);
+      p_.block_count[r_] = static_cast<int32_t>(blocks);
+    }
+    int32_t* selected = p_.selected + r_ * p_.topk;
+    std::iota(selected, selected + visible_, 0);
+    Fill(visible_);
+    return true;
+  }
+
+  // The first n keys of the chunk; chunks come in ascending order.
+  void Add(const KeyChunk& keys, int64_t n) {
+    float scores[kChunk];
+    context_.kernels.index_scores({.heads = p_.heads, .dim = p_.cache.index_dim, .keys = n, .columns = keys.columns(),
+                                   .q = p_.q + r_ * p_.heads * p_.cache.index_dim, .weights = weights_,
+                                   .score_scale = p_.score_scale, .scores = scores});
+    for (int64_t i = 0; i < n; ++i) best_.Add(scores[i], keys.item(i));
+    if (p_.candidates != Candidates::kPublish) return;
     for (int64_t i = 0; i < n; ++i) {
-      const GlobalRow row = FindGlobalRow(p_.cache, p_.requests[r_], s_.items[i]);
-      s_.codes[i] = row.index_codes;
-      s_.scales[i] = row.index_scales;
+      pooled_ = std::max(pooled_, scores[i]);
+      const bool newest = int64_t{keys.item(i)} + 1 == visible_;
+      if (newest) pooled_ = INFINITY;  // the block of the newest visible latent is always kept
+      if (++in_block_ < p_.block_size && !newest) continue;
+      blocks_.Add(pooled_, block_++);
+      pooled_ = -INFINITY;
+      in_block_ = 0;
     }
-    context_.kernels.index_scores({.heads = p_.heads, .dim = p_.cache.index_dim, .keys = n, .codes = s_.codes,
-                                   .scales = s_.scales, .q = s_.q, .weights = s_.weights,
-                                   .score_scale = p_.score_scale, .panel = s_.panel, .dots = s_.dots,
-                                   .scores = s_.scores});
   }
 
-  void ScoreAll() {
-    TopK blocks(p_.blocks_max, s_.best_blocks);
-    float pooled = -INFINITY;
-    for (int64_t begin = 0; begin < visible_; begin += kChunk) {
-      const int64_t n = std::min(kChunk, visible_ - begin);
-      std::iota(s_.items, s_.items + n, static_cast<int32_t>(begin));
-      Score(n);
-      for (int64_t i = 0; i < n; ++i) {
-        best_.Add(s_.scores[i], s_.items[i]);
-        if (p_.candidates != Candidates::kPublish) continue;
-        pooled = std::max(pooled, s_.scores[i]);
-        const int64_t next = begin + i + 1;
-        if (next == visible_) pooled = INFINITY;  // the block of the newest visible latent is always kept
-        if (next % p_.block_size == 0 || next == visible_) {
-          blocks.Add(pooled, static_cast<int32_t>((next - 1) / p_.block_size));
-          pooled = -INFINITY;
-        }
-      }
-    }
-    if (p_.candidates == Candidates::kPublish) p_.block_count[r_] = blocks.Finish(p_.blocks + r_ * p_.blocks_max);
+  void Finish() {
+    if (p_.candidates == Candidates::kPublish) p_.block_count[r_] = blocks_.Finish(p_.blocks + r_ * p_.blocks_max);
+    Fill(best_.Finish(p_.selected + r_ * p_.topk));
   }
 
-  void ScoreBlocks() {
-    int64_t n = 0;
-    const auto flush = [&] {
-      Score(n);
-      for (int64_t i = 0; i < n; ++i) best_.Add(s_.scores[i], s_.items[i]);
-      n = 0;
-    };
-    for (int32_t b = 0; b < p_.block_count[r_]; ++b) {
-      const int64_t begin = p_.blocks[r_ * p_.blocks_max + b] * p_.block_size;
-      for (int64_t j = begin; j < std::min(begin + p_.block_size, visible_); ++j) {
-        s_.items[n++] = static_cast<int32_t>(j);
-        if (n == kChunk) flush();
-      }
-    }
-    flush();
+ private:
+  void Fill(int64_t count) {
+    std::fill(p_.selected + r_ * p_.topk + count, p_.selected + (r_ + 1) * p_.topk, -1);
+    p_.selected_count[r_] = static_cast<int32_t>(count);
   }
 
   const Context& context_;
   const IndexSelectParams& p_;
   const int64_t r_;
-  const Scratch& s_;
   const int64_t visible_;
+  float* weights_;
   TopK best_;
+  TopK blocks_;
+  // The candidate block that is being pooled.
+  int32_t block_ = 0;
+  int64_t in_block_ = 0;
+  float pooled_ = -INFINITY;
 };
+
+// A row inside its candidate blocks.
+void SelectRestricted(const IndexSelectParams& p, int64_t r, KeyChunk& keys, RowSelector& row) {
+  const auto flush = [&] {
+    keys.Decode();
+    row.Add(keys, keys.size());
+    keys.Clear();
+  };
+  keys.Clear();
+  for (int32_t b = 0; b < p.block_count[r]; ++b) {
+    const int64_t begin = p.blocks[r * p.blocks_max + b] * p.block_size;
+    for (int64_t j = begin; j < std::min(begin + p.block_size, row.visible()); ++j) {
+      keys.Add(p.requests[r], static_cast<int32_t>(j));
+      if (keys.full()) flush();
+    }
+  }
+  flush();
+  row.Finish();
+}
+
+// Rows [begin, end) of one request over all their visible latents.
+void SelectTogether(const Context& context, const IndexSelectParams& p, int64_t begin, int64_t end, KeyChunk& keys, Arena& arena) {
+  RowSelector* rows = arena.Take<RowSelector>(kRowsTogether);
+  int64_t n = 0, visible = 0;
+  for (int64_t r = begin; r < end; ++r) {
+    RowSelector* row = new (rows + n) RowSelector(context, p, r, arena);
+    if (row->TakeAll()) continue;
+    visible = std::max(visible, row->visible());
+    ++n;
+  }
+  for (int64_t first = 0; first < visible; first += kChunk) {
+    keys.Clear();
+    for (int64_t j = first; j < std::min(first + kChunk, visible); ++j) keys.Add(p.requests[begin], static_cast<int32_t>(j));
+    keys.Decode();
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t seen = std::min(keys.size(), rows[i].visible() - first);
+      if (seen > 0) rows[i].Add(keys, seen);
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) rows[i].Finish();
+}
 
 }  // namespace
 
@@ -146,13 +175,23 @@ void IndexSelect(Context& context, const IndexSelectParams& p) {
   if (p.rows == 0) return;
   DI_CHECK(p.candidates == Candidates::kNone || p.block_size > 0);
   const int64_t visible = (*std::max_element(p.positions, p.positions + p.rows) + 1) / p.cache.ratio;
-  context.For(p.rows, visible <= p.topk ? 16 : visible * p.heads * p.cache.index_dim,
-              [&](int thread, int64_t begin, int64_t end) {
-                Arena& arena = context.arena(thread);
-                arena.Reset();
-                const Scratch scratch(p, arena);
-                for (int64_t r = begin; r < end; ++r) RowSelector(context, p, r, scratch).Run();
-              });
+  const int64_t work = visible <= p.topk ? 16 : visible * p.heads * p.cache.index_dim;
+  context.For(p.rows, work, [&](int thread, int64_t begin, int64_t end) {
+    Arena& arena = context.arena(thread);
+    for (int64_t r = begin; r < end;) {
+      arena.Reset();
+      KeyChunk keys(context, p.cache, arena);
+      if (p.candidates == Candidates::kRestrict) {
+        RowSelector row(context, p, r, arena);
+        SelectRestricted(p, r, keys, row);
+        ++r;
+        continue;
+      }
+      const int64_t first = r;
+      while (r < end && r < first + kRowsTogether && p.requests[r] == p.requests[first]) ++r;
+      SelectTogether(context, p, first, r, keys, arena);
+    }
+  });
 }
 
 }  // namespace deepinfer::backend::cpu

@@ -27,7 +27,10 @@ constexpr Kernels MakeKernels(const char* name) {
   k.sum_of_squares = SumOfSquares;
   k.rms_norm = RmsNorm;
   k.rope = Rope;
+  k.window_panels = WindowPanels;
+  k.latent_panels = LatentPanels;
   k.attend = Attend;
+  k.index_columns = IndexKeysToColumns;
   k.index_scores = IndexScores;
   k.swiglu = SwiGlu;
   k.sqrt_softplus = SqrtSoftplus;

@@ -27,39 +27,44 @@ struct DotArgs {
 };
 
 // Scratch of a panel of four weight rows.
-static inline int64_t PanelFloats(int64_t cols) { return (cols + 31) / 32 * 128; }
+constexpr int64_t PanelFloats(int64_t cols) { return (cols + 31) / 32 * 128; }
 
-// One row of attention for a run of heads; keys in the order of the sum.
+// Keys and values of attention, decoded: [size / 4, rounded up][dim / 16][4][16], zeros behind the last.
+struct KeyPanels {
+  const float* data;
+  int64_t size;
+};
+constexpr int64_t KeyPanelFloats(int64_t keys, int64_t dim) { return (keys + 3) / 4 * 4 * dim; }
+
+// One row of attention for a run of heads. Keys in the order of the sum: those of `window` from window_begin to
+// window_end, then the latents.
 struct AttendArgs {
   int64_t heads;
   int64_t dim;
   int64_t rope_dim;
-  int64_t window_keys;             // the first so many are e4m3 with e8m0 scales per 32, the rest e2m1 with e4m3 per 16
-  int64_t keys;
-  const uint8_t* const* codes;     // [keys]
-  const uint8_t* const* scales;    // [keys]
-  const float* const* q;           // [heads] -> [dim]
-  const float* sink;               // [heads]
-  const float* table;              // [rope_dim / 2, 2]
+  KeyPanels window;
+  int64_t window_begin;
+  int64_t window_end;
+  KeyPanels latents;
+  const float* const* q;    // [heads] -> [dim]
+  const float* sink;        // [heads]
+  const float* table;       // [rope_dim / 2, 2]
   float scale;
-  float* const* scores;            // scratch, [heads] -> [keys rounded up to 16]
-  float* panels;                   // scratch, (keys rounded up to 4) * dim
-  float* const* out;               // [heads] -> [dim]
+  float* const* scores;     // scratch, [heads] -> [window.size + latents.size + 16]
+  float* const* out;        // [heads] -> [dim]
 };
 
-// Scores of keys for one row: sum over heads of weight[h] * relu(q[h] . k), times score_scale.
+// Scores of keys for one row: sum over heads, ascending, of weights[h] * relu(q_h . k), times score_scale; a dot product
+// adds its terms in the order of the channels.
 struct IndexScoreArgs {
   int64_t heads;
   int64_t dim;
   int64_t keys;
-  const uint8_t* const* codes;   // [keys]
-  const uint8_t* const* scales;  // [keys]
-  const float* const* q;         // [heads] -> [dim]
-  const float* weights;          // [heads]
+  const float* columns;  // [keys / 16, rounded up][dim][16], by index_columns
+  const float* q;        // [heads, dim]
+  const float* weights;  // [heads]
   float score_scale;
-  float* panel;                  // scratch, PanelFloats(dim)
-  float* const* dots;            // scratch, [heads] -> [4]
-  float* scores;                 // out [keys]
+  float* scores;         // out [keys]
 };
 
 // Streams of a hyper-connection.
@@ -87,7 +92,12 @@ struct Kernels {
   // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
   void (*rope)(float* x, int64_t dim, int64_t rope_dim, const float* table);
+  // Rows of the window cache (e4m3, an e8m0 scale per 32) or latents (e2m1 pairs, an e4m3 scale per 16) to panels.
+  void (*window_panels)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* panels);
+  void (*latent_panels)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* panels);
   void (*attend)(const AttendArgs& args);
+  // Up to sixteen index keys as columns [dim][16], zeros behind the n-th.
+  void (*index_columns)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* columns);
   void (*index_scores)(const IndexScoreArgs& args);
   // h = weight * silu(min(g, limit)) * clamp(u, -limit, limit)
   void (*swiglu)(const float* g, const float* u, float weight, float limit, int64_t n, float* h);

@@ -20,18 +20,11 @@ class TopK {
 
   // Items in any order, each at most once.
   void Add(float score, int32_t item) {
+    if (score < floor_score_) return;  // nearly all of a long stream
     const uint64_t key = Key(score, item);
     if (key <= floor_) return;
     buffer_[size_++] = key;
     if (size_ == BufferSize(k_)) Shrink();
-  }
-
-  void Merge(const TopK& other) {
-    for (int64_t i = 0; i < other.size_; ++i) {
-      if (other.buffer_[i] <= floor_) continue;
-      buffer_[size_++] = other.buffer_[i];
-      if (size_ == BufferSize(k_)) Shrink();
-    }
   }
 
   // Writes the best items, ascending, and returns how many there are.
@@ -51,17 +44,25 @@ class TopK {
     return uint64_t{order} << 32 | (~static_cast<uint32_t>(item) & 0xFFFFFFFFu);
   }
 
+  // The score of a key; a NaN for one of a NaN, and below it nothing is.
+  static float Score(uint64_t key) {
+    const auto order = static_cast<uint32_t>(key >> 32);
+    return std::bit_cast<float>(order ^ (order >> 31 != 0 ? 0x80000000u : 0xFFFFFFFFu));
+  }
+
   void Shrink() {
     if (size_ <= k_) return;
     std::nth_element(buffer_, buffer_ + k_, buffer_ + size_, [](uint64_t a, uint64_t b) { return a > b; });
     size_ = k_;
     floor_ = k_ == 0 ? ~uint64_t{0} : *std::min_element(buffer_, buffer_ + k_);
+    floor_score_ = Score(floor_);
   }
 
   int64_t k_;
   uint64_t* buffer_;
   int64_t size_ = 0;
   uint64_t floor_ = 0;  // keys at or below it cannot be among the best
+  float floor_score_ = -INFINITY;
 };
 
 }  // namespace deepinfer::backend::cpu

@@ -172,6 +172,11 @@ DI_SIMD Vec LoadFp4(const uint8_t* p, Fp4Table table) {
   return {LookUpFp4(lo, table), LookUpFp4(hi, table)};
 }
 
+DI_SIMD void Transpose16(const float* in, int64_t stride, float* out) {
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) out[16 * i + j] = in[stride * j + i];
+  }
+}
 DI_SIMD Vec Gather32(Vec a, Vec b, const int32_t columns[16]) {
   alignas(32) float from[32], to[16];
   Store(from, a);

@@ -59,9 +59,16 @@ DI_SIMD float ReduceAdd(Vec a) {
 DI_SIMD float ReduceMax(Vec a) { return _mm512_reduce_max_ps(a.v); }
 // out[i] = ReduceAdd(a[i]) for the first n of kOutTile.
 DI_SIMD void ReduceTile(const Vec* a, float* out, int64_t n) {
-  __m128 q0 = JoinToFour(a[0]), q1 = JoinToFour(a[1]), q2 = JoinToFour(a[2]), q3 = JoinToFour(a[3]);
-  _MM_TRANSPOSE4_PS(q0, q1, q2, q3);
-  _mm_mask_storeu_ps(out, FirstLanes(n) & 0xF, _mm_add_ps(_mm_add_ps(q0, q2), _mm_add_ps(q1, q3)));
+  // Halves, then quarters, of two rows at a time; after that a run of four lanes is a row.
+  const auto halves = [](__m512 x, __m512 y) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xEE));
+  };
+  const __m512 ab = halves(a[0].v, a[1].v), cd = halves(a[2].v, a[3].v);
+  __m512 sum = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+  sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0x4E));
+  sum = _mm512_add_ps(sum, _mm512_permute_ps(sum, 0xB1));
+  const __m512 first = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), sum);
+  _mm_mask_storeu_ps(out, FirstLanes(n) & 0xF, _mm512_castps512_ps128(first));
 }
 
 // Of each run of four lanes, in all its lanes: the sum ((0 + 2) + (1 + 3), which adds in the same pairs from any lane) and
@@ -187,6 +194,32 @@ DI_SIMD Vec LoadFp4(const uint8_t* p, Fp4Table table) {
 // out[i] = of the 32 values in a and b, the one at columns[i].
 DI_SIMD Vec Gather32(Vec a, Vec b, const int32_t columns[16]) {
   return {_mm512_permutex2var_ps(a.v, _mm512_loadu_si512(columns), b.v)};
+}
+
+// Columns of sixteen rows, `stride` floats apart: out[16 i + j] = in[stride j + i] for i of 0..15.
+DI_SIMD void Transpose16(const float* in, int64_t stride, float* out) {
+  __m512 a[16], b[16];
+  for (int j = 0; j < 16; ++j) a[j] = _mm512_loadu_ps(in + stride * j);
+  for (int j = 0; j < 16; j += 2) {
+    b[j] = _mm512_unpacklo_ps(a[j], a[j + 1]);
+    b[j + 1] = _mm512_unpackhi_ps(a[j], a[j + 1]);
+  }
+  for (int j = 0; j < 16; j += 4) {
+    for (int i = 0; i < 2; ++i) {
+      const __m512d lo = _mm512_castps_pd(b[j + i]), hi = _mm512_castps_pd(b[j + i + 2]);
+      a[j + 2 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi));
+      a[j + 2 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi));
+    }
+  }
+  // a[j + c] has, in run r, column 4 r + c of rows j .. j + 3.
+  for (int c = 0; c < 4; ++c) {
+    const __m512 r01 = _mm512_shuffle_f32x4(a[c], a[c + 4], 0x44), r23 = _mm512_shuffle_f32x4(a[c], a[c + 4], 0xEE);
+    const __m512 s01 = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0x44), s23 = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0xEE);
+    _mm512_storeu_ps(out + 16 * c, _mm512_shuffle_f32x4(r01, s01, 0x88));
+    _mm512_storeu_ps(out + 16 * (c + 4), _mm512_shuffle_f32x4(r01, s01, 0xDD));
+    _mm512_storeu_ps(out + 16 * (c + 8), _mm512_shuffle_f32x4(r23, s23, 0x88));
+    _mm512_storeu_ps(out + 16 * (c + 12), _mm512_shuffle_f32x4(r23, s23, 0xDD));
+  }
 }
 
 // Rounds to bf16, ties to even; NaNs stay NaNs.

@@ -199,6 +199,11 @@ DI_SIMD void LoadFp4Split(const uint8_t* p, const Fp4Table& table, Vec* even, Ve
 DI_SIMD Vec LoadFp4(const uint8_t* p, const Fp4Table& table) {
   return Map([&](int i) { return table.v[p[i / 2] >> (4 * (i & 1)) & 0xF]; });
 }
+DI_SIMD void Transpose16(const float* in, int64_t stride, float* out) {
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) out[16 * i + j] = in[stride * j + i];
+  }
+}
 DI_SIMD Vec Gather32(const Vec& a, const Vec& b, const int32_t columns[16]) {
   return Map([&](int i) { return columns[i] < 16 ? a.v[columns[i]] : b.v[columns[i] - 16]; });
 }
