@@ -9,30 +9,10 @@
 #include <thread>
 
 #include "backend/cpu/ops.h"
+#include "backend/cpu/variants.h"
 
 namespace deepinfer::backend {
 namespace {
-
-struct Variant {
-  const cpu::Kernels* kernels;
-  bool supported;
-};
-
-// Best first.
-std::vector<Variant> AllVariants() {
-  std::vector<Variant> all;
-#if defined(__x86_64__)
-  // Each of these asks the operating system too, whether it saves the registers.
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vbmi");
-  all.push_back({&cpu::kAvx512Kernels, avx512});
-  all.push_back({&cpu::kAvx2Kernels, avx2});
-#endif
-  all.push_back({&cpu::kPortableKernels, true});
-  return all;
-}
 
 int AllowedCores() {
   cpu_set_t set;
@@ -94,7 +74,7 @@ class CpuBackend final : public Backend {
 
 std::vector<std::string_view> CpuVariants() {
   std::vector<std::string_view> names;
-  for (const Variant& variant : AllVariants()) {
+  for (const cpu::Variant& variant : cpu::AllVariants()) {
     if (variant.supported) names.emplace_back(variant.kernels->name);
   }
   return names;
@@ -105,7 +85,7 @@ Result<std::unique_ptr<Backend>> CreateCpu(const CpuOptions& options) {
     return Error(Code::kInvalidArgument, "threads: expected 0..{}, found {}", kCpuThreadsMax, options.num_threads);
   }
   const int num_threads = options.num_threads > 0 ? options.num_threads : std::min(AllowedCores(), kCpuThreadsMax);
-  for (const Variant& variant : AllVariants()) {
+  for (const cpu::Variant& variant : cpu::AllVariants()) {
     if (!options.variant.empty() && options.variant != variant.kernels->name) continue;
     if (variant.supported) return std::unique_ptr<Backend>(new CpuBackend(*variant.kernels, num_threads));
     if (!options.variant.empty()) {

@@ -13,8 +13,9 @@
 namespace deepinfer::backend::cpu {
 namespace {
 
-// Latents scored at a time, a multiple of sixteen.
-constexpr int64_t kChunk = 256;
+// Latents scored at a time.
+constexpr int64_t kChunk = TopK::kRunMax;
+static_assert(kChunk % 16 == 0);
 
 // Neighbouring rows of one request that share decoded keys.
 constexpr int64_t kRowsTogether = 16;
@@ -28,7 +29,7 @@ class KeyChunk {
   void Clear() { size_ = 0; }
   bool full() const { return size_ == kChunk; }
   int64_t size() const { return size_; }
-  int32_t item(int64_t i) const { return items_[i]; }
+  const int32_t* items() const { return items_; }
   const float* columns() const { return columns_; }
 
   void Add(int32_t request, int32_t item) {
@@ -63,8 +64,8 @@ class RowSelector {
         r_(r),
         visible_((p.positions[r] + 1) / p.cache.ratio),
         weights_(arena.Take<float>(p.heads)),
-        best_(p.topk, arena.Take<uint64_t>(TopK::BufferSize(p.topk))),
-        blocks_(p.blocks_max, arena.Take<uint64_t>(TopK::BufferSize(p.blocks_max))) {
+        best_(context.kernels, p.topk, arena),
+        blocks_(context.kernels, p.blocks_max, arena) {
     for (int64_t h = 0; h < p.heads; ++h) weights_[h] = p.weights[r * p.heads + h] * p.weight_scale;
   }
 
@@ -91,17 +92,8 @@ class RowSelector {
     context_.kernels.index_scores({.heads = p_.heads, .dim = p_.cache.index_dim, .keys = n, .columns = keys.columns(),
                                    .q = p_.q + r_ * p_.heads * p_.cache.index_dim, .weights = weights_,
                                    .score_scale = p_.score_scale, .scores = scores});
-    for (int64_t i = 0; i < n; ++i) best_.Add(scores[i], keys.item(i));
-    if (p_.candidates != Candidates::kPublish) return;
-    for (int64_t i = 0; i < n; ++i) {
-      pooled_ = std::max(pooled_, scores[i]);
-      const bool newest = int64_t{keys.item(i)} + 1 == visible_;
-      if (newest) pooled_ = INFINITY;  // the block of the newest visible latent is always kept
-      if (++in_block_ < p_.block_size && !newest) continue;
-      blocks_.Add(pooled_, block_++);
-      pooled_ = -INFINITY;
-      in_block_ = 0;
-    }
+    best_.Add(scores, keys.items(), n);
+    if (p_.candidates == Candidates::kPublish) PoolBlocks(scores, keys.items(), n);
   }
 
   void Finish() {
@@ -110,6 +102,23 @@ class RowSelector {
   }
 
  private:
+  // The best score of each candidate block; the block of the newest visible latent is always kept.
+  void PoolBlocks(const float* scores, const int32_t* items, int64_t n) {
+    float pooled[kChunk];
+    int32_t blocks[kChunk];
+    int64_t done = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      pooled_ = std::max(pooled_, scores[i]);
+      const bool newest = int64_t{items[i]} + 1 == visible_;
+      if (++in_block_ < p_.block_size && !newest) continue;
+      pooled[done] = newest ? INFINITY : pooled_;
+      blocks[done++] = block_++;
+      pooled_ = -INFINITY;
+      in_block_ = 0;
+    }
+    blocks_.Add(pooled, blocks, done);
+  }
+
   void Fill(int64_t count) {
     std::fill(p_.selected + r_ * p_.topk + count, p_.selected + (r_ + 1) * p_.topk, -1);
     p_.selected_count[r_] = static_cast<int32_t>(count);

@@ -13,6 +13,8 @@
 #include "backend/cpu/rows-inl.h"
 //
 #include "backend/cpu/attention-inl.h"
+//
+#include "backend/cpu/select-inl.h"
 
 namespace deepinfer::backend::cpu {
 namespace {
@@ -32,6 +34,8 @@ constexpr Kernels MakeKernels(const char* name) {
   k.attend = Attend;
   k.index_columns = IndexKeysToColumns;
   k.index_scores = IndexScores;
+  k.append_above = AppendAbove;
+  k.keep_best = KeepBest;
   k.swiglu = SwiGlu;
   k.sqrt_softplus = SqrtSoftplus;
   k.sigmoid = SigmoidRow;

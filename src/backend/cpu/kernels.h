@@ -99,6 +99,9 @@ struct Kernels {
   // Up to sixteen index keys as columns [dim][16], zeros behind the n-th.
   void (*index_columns)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* columns);
   void (*index_scores)(const IndexScoreArgs& args);
+  // Of the two, see select-inl.h; select.h is how to use them.
+  int64_t (*append_above)(const float* scores, const int32_t* items, int64_t n, float floor, uint32_t* orders, int32_t* to);
+  int64_t (*keep_best)(uint32_t* orders, int32_t* items, int64_t n, int64_t k, float* floor);
   // h = weight * silu(min(g, limit)) * clamp(u, -limit, limit)
   void (*swiglu)(const float* g, const float* u, float weight, float limit, int64_t n, float* h);
   // In place: x = sqrt(log(1 + e^x)).

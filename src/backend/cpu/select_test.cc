@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: TopK finds exactly the k best of a stream: equal to a stable sort, with ties, both zeros, infinities and NaNs,
-// in any order of the items.
+// however the stream is cut.
 #include "backend/cpu/select.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
+
+#include "backend/cpu/variants.h"
 
 namespace deepinfer::backend::cpu {
 namespace {
@@ -40,16 +43,20 @@ TEST(TopK, EqualsAStableSort) {
           if (kind == 1) s = special[random() % std::size(special)];
           if (kind == 2) s = random() % 8 == 0 ? static_cast<float>(random() % 3) : 0.0f;
         }
-        std::vector<int32_t> order(n);
-        std::iota(order.begin(), order.end(), 0);
-        for (int shuffled = 0; shuffled < 2; ++shuffled) {
-          std::vector<uint64_t> buffer(static_cast<size_t>(TopK::BufferSize(k)));
-          TopK best(k, buffer.data());
-          for (const int32_t i : order) best.Add(scores[static_cast<size_t>(i)], i);
-          std::vector<int32_t> got(static_cast<size_t>(k));
-          got.resize(static_cast<size_t>(best.Finish(got.data())));
-          EXPECT_EQ(got, Sorted(scores, k)) << "k " << k << " n " << n << " kind " << kind;
-          std::shuffle(order.begin(), order.end(), random);
+        std::vector<int32_t> items(n);
+        std::iota(items.begin(), items.end(), 0);
+        for (const Variant& variant : AllVariants()) {
+          if (!variant.supported) continue;
+          for (const int64_t run : {int64_t{1}, int64_t{100}, TopK::kRunMax}) {
+            Arena arena;
+            TopK best(*variant.kernels, k, arena);
+            for (int64_t i = 0; i < static_cast<int64_t>(n); i += run) {
+              best.Add(scores.data() + i, items.data() + i, std::min(run, static_cast<int64_t>(n) - i));
+            }
+            std::vector<int32_t> got(static_cast<size_t>(k));
+            got.resize(static_cast<size_t>(best.Finish(got.data())));
+            EXPECT_EQ(got, Sorted(scores, k)) << variant.kernels->name << " k " << k << " n " << n << " kind " << kind;
+          }
         }
       }
     }
