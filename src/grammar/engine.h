@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "deepinfer/grammar.h"
+#include "grammar/lexeme_mask.h"
 #include "grammar/machine.h"
 #include "grammar/vocabulary.h"
 
@@ -49,6 +50,10 @@ class Engine {
   Status Explore(const std::vector<GoalId>& roots);
   std::string WhyEmpty(GoalId goal);
   void Walk(const Trie& trie, StateId state, const std::string& text, uint32_t* mask);
+  void FillByWalk(StateId state, const std::string& text, std::span<uint32_t> mask);
+  bool FillInStrings(StateId state, const std::string& text, uint32_t* mask);
+  void WalkSuffixes(const LexemeMask::Suffixes& suffixes, StateId start, StateId after, const std::string& text, uint32_t* mask);
+  const LexemeMask* MaskOf(LexId lexeme);
   bool Verify(StateId state, int32_t token, const std::string& text);
 
   CompileOptions options_;
@@ -62,6 +67,8 @@ class Engine {
   Program program_;
   std::vector<std::unique_ptr<Json>> schemas_;
   StateId start_ = kDeadState;
+  std::unordered_map<LexId, LexemeMask> lexeme_masks_;
+  std::unordered_map<LexId, uint32_t> lexeme_uses_;
   bool by_text_ = false;  // the last walk depended on more than the state
   FlatMap mask_index_;
   std::vector<std::vector<uint32_t>> masks_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <string_view>
 #include <unordered_map>
 
 namespace deepinfer::grammar {
@@ -372,6 +373,39 @@ const std::vector<uint8_t>& ExprPool::Representatives(ExprId a) {
   }
   partitions_.resize(list + 1);
   return partitions_[list] = std::move(result);
+}
+
+const ByteSet& ExprPool::FirstBytes(ExprId a) {
+  if (nodes_[a].kind == Kind::kBytes) return sets_[nodes_[a].a];
+  if (const uint32_t* known = first_index_.Find(a)) return first_sets_[*known];
+  const Node node = nodes_[a];
+  ByteSet result;
+  switch (node.kind) {
+    case Kind::kConcat:
+      result = FirstBytes(node.a);
+      if (nodes_[node.a].nullable) result |= FirstBytes(node.b);
+      break;
+    case Kind::kOr:
+      for (size_t i = 0; i < lists_[node.a].size(); ++i) result |= FirstBytes(lists_[node.a][i]);
+      break;
+    case Kind::kAnd:
+      result.set();
+      for (size_t i = 0; i < lists_[node.a].size(); ++i) result &= FirstBytes(lists_[node.a][i]);
+      break;
+    case Kind::kRepeat:
+      result = FirstBytes(node.a);
+      break;
+    case Kind::kMod:
+      for (char c : std::string_view("0123456789.")) result.set(static_cast<uint8_t>(c));
+      break;
+    case Kind::kNot:
+      result.set();
+      break;
+    default:
+      break;
+  }
+  first_index_.Insert(a, static_cast<uint32_t>(first_sets_.size()));
+  return first_sets_.emplace_back(result);
 }
 
 bool ExprPool::IsFinite(ExprId a) const {

@@ -58,6 +58,8 @@ class ExprPool {
   uint64_t Count(ExprId a, uint64_t cap);
   // One byte of each class of bytes that all states below treat alike at this point.
   const std::vector<uint8_t>& Representatives(ExprId a);
+  // A superset of the bytes that a word can begin with.
+  const ByteSet& FirstBytes(ExprId a);
   // Whether the language surely has finitely many words (by shape).
   bool IsFinite(ExprId a) const;
   // `a` with what denies only finitely many words left out of an intersection.
@@ -102,6 +104,8 @@ class ExprPool {
   ListPool node_keys_;             // interned node contents
   std::vector<uint32_t> key_to_node_;
   FlatMap derivatives_;
+  FlatMap first_index_;
+  std::deque<ByteSet> first_sets_;
 };
 
 }  // namespace deepinfer::grammar

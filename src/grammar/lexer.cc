@@ -89,6 +89,23 @@ LexId Lexer::Make(Kind kind, Alternatives alternatives, uint32_t escape) {
   return index_to_state_[id];
 }
 
+ByteSet Lexer::NextBytes(LexId state) {
+  ByteSet result;
+  if (states_[state].escape != 0) return result.set();
+  const uint32_t list = states_[state].list;
+  bool nullable = false;
+  for (size_t i = 0; i < lists_[list].size(); i += 2) {
+    const ExprId expr = lists_[list][i];
+    result |= pool_->FirstBytes(expr);
+    nullable |= pool_->Nullable(expr);
+  }
+  if (states_[state].kind == Kind::kString) {
+    result.set('"', nullable);
+    result.set('\\');
+  }
+  return result;
+}
+
 LexId Lexer::Next(LexId state, uint8_t byte) {
   const uint64_t key = (uint64_t{state} << 8) | byte;
   if (const uint32_t* known = next_.Find(key)) return *known;

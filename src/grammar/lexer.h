@@ -29,10 +29,23 @@ class Lexer {
   LexId JsonString(Alternatives alternatives) { return Make(Kind::kString, std::move(alternatives), 0); }
 
   LexId Next(LexId state, uint8_t byte);
+  // A superset of the bytes that can come next.
+  ByteSet NextBytes(LexId state);
   // Tags of the alternatives that are complete here (raw), or were complete at the closing quote.
   std::span<const uint32_t> Complete(LexId state) const { return lists_[states_[state].complete]; }
   // Whether a finished lexeme can't go on: a closed string.
   bool IsClosed(LexId state) const { return states_[state].kind == Kind::kClosed; }
+
+  // Inside a JSON string, not in the middle of an escape.
+  bool IsOpenString(LexId state) const { return states_[state].kind == Kind::kString && states_[state].escape == 0; }
+  // An open string that may go on with any text, under one tag.
+  bool IsAnyText(LexId state) const {
+    const auto list = lists_[states_[state].list];
+    return IsOpenString(state) && list.size() == 2 && list[0] == text_;
+  }
+  // REQUIRES: IsAnyText(state).
+  uint32_t TagOf(LexId state) const { return lists_[states_[state].list][1]; }
+  LexId AnyTextString() { return JsonString({{text_, 0}}); }
 
   // Every text of up to this many plain characters (see Vocabulary) keeps the lexeme alive; with exact, none longer.
   struct Coverage {

@@ -103,21 +103,34 @@ StateId Machine::Finish(Builder* builder) {
   return id;
 }
 
+// A superset of the bytes that an item can read: most states can read few, and a walk asks for all.
+ByteSet Machine::NextBytes(const Item& item) {
+  ByteSet result;
+  if (item.kind == kLexeme) return lexer_->NextBytes(item.a);
+  if (item.kind == kValue || item.kind == kArrayFirst || item.kind == kArrayNext) return result.set();
+  for (char c : std::string_view(" \n\t\r\",:}]")) result.set(static_cast<uint8_t>(c));
+  return result;
+}
+
 StateId Machine::ComputeNext(StateId state, uint8_t byte) {
   if (!budget_->Spend()) return kDeadState;
   Builder builder;
   const auto span = lists_[states_[state].nodes];
   const std::vector<uint32_t> nodes(span.begin(), span.end());
+  if (states_[state].next == nullptr) {
+    ByteSet readable;
+    for (uint32_t node : nodes) readable |= NextBytes(items_[nodes_[node].item]);
+    auto table = std::make_unique<std::array<StateId, 256>>();
+    for (size_t i = 0; i < 256; ++i) (*table)[i] = readable[i] ? kUnknown : kDeadState;
+    states_[state].next = std::move(table);
+    if (!readable[byte]) return kDeadState;
+  }
   for (uint32_t node : nodes) {
     const Item item = items_[nodes_[node].item];
     Step(item, nodes_[node].below, byte, &builder);
   }
   const StateId next = Finish(&builder);
   if (!budget_->ok()) return kDeadState;
-  if (states_[state].next == nullptr) {
-    states_[state].next = std::make_unique<std::array<StateId, 256>>();
-    states_[state].next->fill(kUnknown);
-  }
   (*states_[state].next)[byte] = next;
   return next;
 }
@@ -275,6 +288,25 @@ Lexer::Coverage Machine::PlainCoverage(StateId id) {
   states_[id].coverage = coverage;
   states_[id].coverage_known = true;
   return coverage;
+}
+
+bool Machine::OpenStrings(StateId state, std::vector<std::pair<LexId, uint32_t>>* strings) const {
+  for (uint32_t node : lists_[states_[state].nodes]) {
+    const Item& item = items_[nodes_[node].item];
+    if (item.kind != kLexeme || !lexer_->IsOpenString(item.a)) return false;
+    strings->emplace_back(item.a, nodes_[node].below);
+  }
+  return true;
+}
+
+StateId Machine::AfterString(uint32_t below, std::span<const uint32_t> tags) {
+  const uint64_t key = Pair(below, lists_.Intern(tags));
+  if (const uint32_t* known = after_strings_.Find(key)) return *known;
+  Builder builder;
+  for (uint32_t tag : tags) Return(below, tag, &builder);
+  const StateId state = Finish(&builder);
+  if (budget_->ok()) after_strings_.Insert(key, state);
+  return state;
 }
 
 StateId Machine::Remember(StateId state, std::string_view bytes) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -50,6 +51,12 @@ class Machine {
   // A comma here is only known to be right once Remember has seen what came before: walks that don't call it must check
   // what they find beyond.
   bool UnsureComma(StateId state) const { return states_[state].unsure_comma; }
+
+  // A state that is inside one or more JSON strings and nothing else: the lexer state of each and the stack below.
+  // False for all other states.
+  bool OpenStrings(StateId state, std::vector<std::pair<LexId, uint32_t>>* strings) const;
+  // The state in which such a string has just been closed, complete for the alternatives `tags`.
+  StateId AfterString(uint32_t below, std::span<const uint32_t> tags);
 
   // See Lexer::PlainCoverage: of the whole state.
   Lexer::Coverage PlainCoverage(StateId state);
@@ -96,6 +103,7 @@ class Machine {
   uint32_t InternObject(const ObjectState& state);
   uint32_t InternArray(const ArrayState& state);
   StateId Finish(Builder* builder);
+  ByteSet NextBytes(const Item& item);
   StateId ComputeNext(StateId state, uint8_t byte);
 
   void Add(const Item& item, uint32_t below, Builder* out) { out->nodes.push_back(InternNode(item, below)); }
@@ -140,6 +148,7 @@ class Machine {
   ListPool object_index_, array_index_;
   std::deque<ObjectState> object_states_;
   std::deque<ArrayState> array_states_;
+  FlatMap after_strings_;
   FlatMap keys_, closable_, array_closable_, raw_values_, string_values_;
   std::unordered_map<uint64_t, std::vector<std::pair<GoalId, uint32_t>>> element_options_;
 };

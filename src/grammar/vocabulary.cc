@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/utf8.h"
+#include "grammar/lexeme_mask.h"
 
 namespace deepinfer::grammar {
 namespace {
@@ -70,6 +71,10 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
   }
   all_ = Build(all);
   residual_ = Build(residual);
+  Budget budget;
+  ExprPool pool(&budget);
+  Lexer lexer(&pool, &budget);
+  any_text_ = std::make_shared<LexemeMask>(BuildLexemeMask(&lexer, lexer.AnyTextString(), *this));
 }
 
 Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids) {

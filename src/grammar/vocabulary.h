@@ -26,6 +26,8 @@ struct Trie {
   std::vector<Node> nodes;
 };
 
+struct LexemeMask;
+
 class VocabularyImpl : public Vocabulary {
  public:
   static constexpr size_t kPlainCharsMax = 32;
@@ -45,6 +47,8 @@ class VocabularyImpl : public Vocabulary {
   const std::vector<uint32_t>& PlainMask(uint64_t chars) const {
     return plain_[chars < kPlainCharsMax ? chars : kPlainCharsMax];
   }
+  // The view from inside a string of any text (grammar/lexeme_mask.h); the same for all grammars. Tags are to be ignored.
+  const LexemeMask& AnyText() const { return *any_text_; }
   // Next token with the same bytes, or -1.
   int32_t NextSame(int32_t token) const { return next_same_[static_cast<size_t>(token)]; }
 
@@ -57,6 +61,7 @@ class VocabularyImpl : public Vocabulary {
   std::vector<int32_t> next_same_;
   Trie all_, residual_;
   std::vector<std::vector<uint32_t>> plain_;
+  std::shared_ptr<const LexemeMask> any_text_;
 };
 
 // How a special id is spelled for the automaton: bytes that no valid UTF-8 text contains.
