@@ -14,7 +14,8 @@ Goals::Goals(ExprPool* pool, SchemaGraph* graph, Budget* budget)
       text_(AnyText(pool)),
       plain_number_(PlainNumber(pool)),
       any_number_(AnyNumber(pool)),
-      integers_(*NumberMultipleOf(pool, Decimal{false, "1", ""})) {
+      integers_(*NumberMultipleOf(pool, Decimal{false, "1", ""})),
+      spelled_integers_(*ParseRegex(pool, R"(-?(?:0|[1-9]\d*))", RegexMatch::kWhole)) {
   goals_.emplace_back();
   goals_.emplace_back().literals = {kFalseNode << 1};
   goal_index_[goals_[0].literals] = kAnyGoal;

@@ -246,7 +246,8 @@ class Goals {
   ExprPool* pool_;
   SchemaGraph* graph_;
   Budget* budget_;
-  ExprId text_, plain_number_, any_number_, integers_;
+  ExprId text_, plain_number_, any_number_;
+  ExprId integers_, spelled_integers_;  // by value; without a fraction
   std::deque<Goal> goals_;
   std::map<std::vector<uint32_t>, GoalId> goal_index_;
   std::deque<ArrayShape> arrays_;

@@ -99,7 +99,9 @@ Goals::Scalars Goals::KeywordScalars(const SchemaNode& node) {
     for (ExprId expr : node.strings) result.strings = AndIn(text_, result.strings, expr);
   }
   if (result.numbers != ExprPool::kEmpty) {
-    if (node.integer_only) result.numbers = AndIn(plain_number_, result.numbers, integers_);
+    if (node.integer_only) {
+      result.numbers = AndIn(plain_number_, result.numbers, graph_->integers_are_spelled_so() ? spelled_integers_ : integers_);
+    }
     for (const NumberBound& bound : node.bounds) {
       const ExprId range = bound.lower ? NumberAtLeast(pool_, bound.value, bound.strict)
                                        : NumberAtMost(pool_, bound.value, bound.strict);

@@ -92,6 +92,8 @@ class SchemaGraph {
   NodeId ConstNode(const Json& value);
   NodeId AnyOfNode(std::vector<NodeId> list);
   NodeId NonStringNode();
+  // Draft 4: 1.0 is no integer.
+  bool integers_are_spelled_so() const { return draft_ == 4; }
   // Whether `contains` counts as having evaluated the elements that it matches (2020-12).
   bool contains_evaluates() const { return draft_ == 0 || draft_ >= 2020; }
   const std::vector<std::string>& dropped() const { return dropped_; }
