@@ -42,7 +42,8 @@ int SimpleEscape(uint8_t byte) {
 }  // namespace
 
 Lexer::Lexer(ExprPool* pool, Budget* budget)
-    : pool_(pool), budget_(budget), any_char_(AnyChar(pool)), text_(AnyText(pool)), more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))), plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
+    : pool_(pool), budget_(budget), any_char_(AnyChar(pool)), text_(AnyText(pool)), more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))),
+      any_first_(pool->Concat(any_char_, ExprPool::kAll)), plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
   states_.emplace_back();
   index_to_state_.push_back(kNoLex);
 }
@@ -193,14 +194,23 @@ LexId Lexer::ReadBytes(Alternatives from, std::string_view bytes) {
 
 // Whether some character that this unfinished escape can become leaves a live expression.
 bool Lexer::CanRead(ExprId expr, uint32_t escape) {
+  const uint32_t stage = StageOf(escape);
+  // Any character at all; none while one is being read byte by byte.
+  if (stage == kBackslash || stage == kHex0) return !pool_->IsEmpty(pool_->And(expr, any_first_));
+  const uint32_t* known = escape_classes_.Find(escape);
+  const ExprId first_char = known != nullptr ? *known : EscapeClass(escape);
+  if (known == nullptr) escape_classes_.Insert(escape, first_char);
+  return first_char != ExprPool::kEmpty && !pool_->IsEmpty(pool_->And(expr, first_char));
+}
+
+// Texts that begin with a character which this unfinished escape can become.
+ExprId Lexer::EscapeClass(uint32_t escape) {
   const uint32_t stage = StageOf(escape), value = ValueOf(escape), high = HighOf(escape);
   CodePointSet set;
   const auto range = [](uint32_t prefix, uint32_t digits_left) {
     return std::make_pair(prefix << (4 * digits_left), ((prefix + 1) << (4 * digits_left)) - 1);
   };
-  if (stage == kBackslash || stage == kHex0) {
-    set = CodePointSet::All();
-  } else if (stage < kPair) {
+  if (stage < kPair) {
     const auto [first, last] = range(value, 4 - (stage - kHex0));
     set.Add(first, last);
     const uint32_t low = std::max(first, 0xD800u), top = std::min(last, 0xDBFFu);
@@ -210,11 +220,10 @@ bool Lexer::CanRead(ExprId expr, uint32_t escape) {
     auto [first, last] = range(stage >= kPair0 ? value : 0, 4 - read);
     first = std::max(first, 0xDC00u);
     last = std::min(last, 0xDFFFu);
-    if (first > last) return false;
+    if (first > last) return ExprPool::kEmpty;
     set.Add(0x10000 + (high << 10) + (first - 0xDC00), 0x10000 + (high << 10) + (last - 0xDC00));
   }
-  const ExprId first_char = pool_->Concat(Utf8Class(pool_, set), ExprPool::kAll);
-  return !pool_->IsEmpty(pool_->And(expr, first_char));
+  return pool_->Concat(Utf8Class(pool_, set), ExprPool::kAll);
 }
 
 // Whether no text of plain characters, however long, kills the expression: walks it in step with "any plain text".

@@ -76,19 +76,21 @@ class Lexer {
   LexId ReadChar(const Alternatives& from, uint32_t code_point);
   LexId ReadBytes(Alternatives from, std::string_view bytes);
   bool CanRead(ExprId expr, uint32_t escape);
+  ExprId EscapeClass(uint32_t escape);
   bool Covers(ExprId expr);
 
   ExprPool* pool_;
   Budget* budget_;
   ExprId any_char_, text_;
   ExprId more_;  // all but the empty word
+  ExprId any_first_;  // texts that begin with a whole character
   ExprId plain_star_;
   std::vector<State> states_;
   ListPool lists_;
   ListPool index_;
   std::vector<LexId> index_to_state_;
   FlatMap next_;
-  FlatMap covers_;
+  FlatMap covers_, escape_classes_;
 };
 
 }  // namespace deepinfer::grammar

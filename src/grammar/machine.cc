@@ -107,8 +107,9 @@ StateId Machine::Finish(Builder* builder) {
 ByteSet Machine::NextBytes(const Item& item) {
   ByteSet result;
   if (item.kind == kLexeme) return lexer_->NextBytes(item.a);
-  if (item.kind == kValue || item.kind == kArrayFirst || item.kind == kArrayNext) return result.set();
-  for (char c : std::string_view(" \n\t\r\",:}]")) result.set(static_cast<uint8_t>(c));
+  const bool value = item.kind == kValue || item.kind == kArrayFirst || item.kind == kArrayNext;
+  const std::string_view bytes = value ? " \n\t\r\"{[]-0123456789tfn" : " \n\t\r\",:}]";
+  for (char c : bytes) result.set(static_cast<uint8_t>(c));
   return result;
 }
 
