@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse attention on the tensor cores for 64 heads of 512 channels and the caches' formats (spec/model.md 3).
 //
-// A block computes one row: 64 heads are the 64 rows of a wgmma. A producer warpgroup gathers tiles of 64 keys by index
-// and decodes them to bf16 in shared memory, where one copy serves as K and, read with its columns contiguous, as V. Two
-// consumer warpgroups each score half of a tile's keys, exchange maxima and weights through shared memory, and each sum
+// A block computes one row: 64 heads are the 64 rows of a wgmma. Two producer warpgroups gather tiles of 64 keys by
+// index and decode them to bf16 in shared memory, where one copy serves as K and, read with its columns contiguous, as V.
+// Two consumer warpgroups each score half of a tile's keys, exchange maxima and weights through shared memory, and each sum
 // half of the output channels.
 //
 // Accumulation contract: query and weights rounded to bf16; keys by their place in the list (window ascending, then the
@@ -25,9 +25,9 @@ constexpr int kDim = 512;
 constexpr int kTileKeys = 64;
 constexpr int kStages = 2;
 constexpr int kWarpgroup = 128;
-constexpr int kThreads = 3 * kWarpgroup;
-constexpr int kConsumers = 2 * kWarpgroup;
-constexpr int kConsumerRegisters = 216, kProducerRegisters = 72;  // 3 x 168 in all
+constexpr int kConsumers = 2 * kWarpgroup, kProducers = 2 * kWarpgroup;
+constexpr int kThreads = kConsumers + kProducers;
+constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;  // 4 x 128 in all
 constexpr int kChunks = kDim / 64;                                // runs of 64 channels: 128 bytes
 constexpr int kChunkBytes = kTileKeys * 128;                      // also of the query: 64 rows
 constexpr float kLog2E = 1.4426950408889634f;
@@ -56,35 +56,34 @@ __device__ void LoadQuery(const float* q, uint8_t* out) {
   }
 }
 
-// The producer warpgroup: a warp decodes 16 keys of a tile, four loads in flight.
+// The producer warpgroups: a warp decodes 8 keys of a tile, whose loads are all in flight while it waits for the stage. The
+// places of the next tile's keys, a chain of three loads, are looked up meanwhile.
 __device__ void Produce(const AttentionParams& p, int64_t row, const Keys& keys, Shared& shared) {
-  constexpr int kWarpKeys = kTileKeys / 4, kInFlight = 4;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x % kWarpgroup / kWarp;
+  constexpr int kWarpKeys = kTileKeys / (kProducers / kWarp);
+  const int lane = threadIdx.x % kWarp, warp = (threadIdx.x - kConsumers) / kWarp;
+  // Eight neighbouring lanes write two runs of channels; odd runs write their second unit first, so that no bank is hit twice.
+  const int chunk = lane / 4, odd = chunk % 2, first_unit = lane % 4 * 2 + odd, second_unit = lane % 4 * 2 + 1 - odd;
   const int tiles = (keys.count + kTileKeys - 1) / kTileKeys;
+  KeyPlace mine = FindKey(p, row, keys, warp * kWarpKeys + lane % kWarpKeys);
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kStages, first = tile * kTileKeys + warp * kWarpKeys;
-    const KeyPlace mine = FindKey(p, row, keys, first + lane % kWarpKeys);
+    KeyBytes bytes[kWarpKeys];
+#pragma unroll
+    for (int k = 0; k < kWarpKeys; ++k) {
+      const KeyPlace place = {
+          reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine.codes), k)),
+          reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine.scales), k))};
+      bytes[k] = LoadKey(place, first + k < keys.window, lane);
+    }
+    mine = FindKey(p, row, keys, first + kTileKeys + lane % kWarpKeys);
     ptx::BarrierWait(&shared.empty[stage], (tile / kStages & 1) ^ 1);
-    for (int k = 0; k < kWarpKeys; k += kInFlight) {
-      KeyBytes bytes[kInFlight];
+    uint8_t* out = shared.keys[stage] + chunk * kChunkBytes;
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        const KeyPlace place = {
-            reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine.codes), k + i)),
-            reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine.scales), k + i))};
-        bytes[i] = LoadKey(place, first + k + i < keys.window, lane);
-      }
-#pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        uint4 units[2];
-        DecodeKey(bytes[i], first + k + i < keys.window, units);
-        // Eight neighbouring lanes write two runs; odd runs write their second unit first, so that no bank is hit twice.
-        const int chunk = lane / 4, unit = lane % 4 * 2, odd = chunk % 2;
-        uint8_t* out = shared.keys[stage] + chunk * kChunkBytes;
-        const int key = warp * kWarpKeys + k + i;
-        *reinterpret_cast<uint4*>(out + UnitOffset(key, unit + odd)) = odd != 0 ? units[1] : units[0];
-        *reinterpret_cast<uint4*>(out + UnitOffset(key, unit + 1 - odd)) = odd != 0 ? units[0] : units[1];
-      }
+    for (int k = 0; k < kWarpKeys; ++k) {
+      uint4 units[2];
+      DecodeKey(bytes[k], first + k < keys.window, units);
+      *reinterpret_cast<uint4*>(out + UnitOffset(warp * kWarpKeys + k, first_unit)) = odd != 0 ? units[1] : units[0];
+      *reinterpret_cast<uint4*>(out + UnitOffset(warp * kWarpKeys + k, second_unit)) = odd != 0 ? units[0] : units[1];
     }
     ptx::FenceAsyncShared();
     ptx::BarrierArrive(&shared.full[stage]);
@@ -109,20 +108,28 @@ __device__ void Score(const Shared& shared, int stage, int half, float (&s)[16])
   ptx::WgmmaFenceRegisters(s);
 }
 
-// Adds weights times values for the warpgroup's 256 channels.
-__device__ void AddValues(const Shared& shared, int stage, int half, float (&o)[128]) {
+// The output sums of a consumer warpgroup: 256 channels as two runs of 128.
+using Outputs = float[2][64];
+
+// Adds weights times values for the warpgroup's channels.
+__device__ void AddValues(const Shared& shared, int stage, int half, Outputs& o) {
   const uint32_t weights = ptx::SharedAddress(shared.weights);
   const uint32_t values = ptx::SharedAddress(shared.keys[stage]) + half * (kChunks / 2) * kChunkBytes;
-  ptx::WgmmaFenceRegisters(o);
+#pragma unroll
+  for (int run = 0; run < 2; ++run) ptx::WgmmaFenceRegisters(o[run]);
   ptx::WgmmaFence();
 #pragma unroll
   for (int step = 0; step < kTileKeys / 16; ++step) {
-    ptx::WgmmaShared<true>(o, ptx::SwizzledOperand(weights + step * 32),
-                           ptx::SwizzledTransposedOperand(values + step * 2048, kChunkBytes));
+#pragma unroll
+    for (int run = 0; run < 2; ++run) {
+      ptx::WgmmaShared<true>(o[run], ptx::SwizzledOperand(weights + step * 32),
+                             ptx::SwizzledTransposedOperand(values + run * 2 * kChunkBytes + step * 2048, kChunkBytes));
+    }
   }
   ptx::WgmmaCommit();
   ptx::WgmmaWait();
-  ptx::WgmmaFenceRegisters(o);
+#pragma unroll
+  for (int run = 0; run < 2; ++run) ptx::WgmmaFenceRegisters(o[run]);
 }
 
 __device__ float QuadMax(float value) {
@@ -180,7 +187,7 @@ __device__ void Weigh(Shared& shared, int half, int first_key, int count, float 
 
 // Divides, turns the last channels back by the row's position, and stores.
 __device__ void Store(const AttentionParams& p, int64_t row, int first_head, int half, const float (&inverse)[2],
-                      const float (&o)[128]) {
+                      const Outputs& o) {
   const int t = static_cast<int>(threadIdx.x) % kWarpgroup, c = t % 4, head = first_head + t / kWarp * 16 + t % kWarp / 4;
   const int plain = kDim - static_cast<int>(p.rope_dim);
 #pragma unroll
@@ -193,7 +200,7 @@ __device__ void Store(const AttentionParams& p, int64_t row, int first_head, int
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float a = o[4 * j + 2 * h] * inverse[h], b = o[4 * j + 2 * h + 1] * inverse[h];
+      const float a = o[j / 16][j % 16 * 4 + 2 * h] * inverse[h], b = o[j / 16][j % 16 * 4 + 2 * h + 1] * inverse[h];
       *reinterpret_cast<float2*>(p.out + (row * p.heads + head + 8 * h) * kDim + channel) =
           make_float2(a * cosine + b * sine, b * cosine - a * sine);
     }
@@ -212,7 +219,7 @@ __device__ void Consume(const AttentionParams& p, int64_t row, int first_head, c
     running.top[h] = sink[h];
     running.sum[h] = 0.0f;
   }
-  float o[128] = {};
+  Outputs o = {};
   const int tiles = (keys.count + kTileKeys - 1) / kTileKeys;
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kStages;
@@ -222,7 +229,7 @@ __device__ void Consume(const AttentionParams& p, int64_t row, int first_head, c
     Weigh(shared, half, tile * kTileKeys + half * 32, keys.count, p.scale * kLog2E, s, running, factor);
     if (__any_sync(kAllLanes, factor[0] != 1.0f || factor[1] != 1.0f)) {
 #pragma unroll
-      for (int i = 0; i < 128; ++i) o[i] *= factor[i / 2 % 2];
+      for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
     }
     AddValues(shared, stage, half, o);
     if (t % kWarp == 0) ptx::BarrierArrive(&shared.empty[stage]);
@@ -249,7 +256,7 @@ __global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __gri
   const int first_head = static_cast<int>(blockIdx.y) * kHeads;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      ptx::BarrierInit(&shared.full[i], kWarpgroup);
+      ptx::BarrierInit(&shared.full[i], kProducers);
       ptx::BarrierInit(&shared.empty[i], kConsumers / kWarp);
     }
     ptx::FenceBarrierInit();

@@ -53,10 +53,10 @@ struct GemmParams {
 
 // Which kernel runs: it never changes a result.
 struct GemmConfig {
-  int tokens;       // columns of a wgmma: 8, 32, 64, 128 or 256
+  int tokens;       // of a token tile: 8, 32, 64, 128 or 256
   int warpgroups;   // 4 up to 64 tokens, else 2
   bool deep;        // the warpgroups share a tile and split its spans
-  bool sums;        // more than one span can end inside a warpgroup
+  bool sums;        // more than one span may end inside a warpgroup
 };
 
 // Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.

@@ -23,13 +23,14 @@ int Spans(int64_t tiles, int64_t num_chunks, int parts) {
 
 GemmConfig ChooseGemm(int64_t tiles, int spans, int parts, int64_t tokens, Epilogue epilogue) {
   GemmConfig config{};
-  config.tokens = tokens <= 8 ? 8 : tokens <= 32 ? 32 : tokens <= 64 ? 64 : tokens <= 128 || spans > 1 || parts > 1 ? 128 : 256;
+  config.tokens = tokens <= 8 ? 8 : tokens <= 32 ? 32 : tokens <= 64 ? 64 : spans > 1 || parts > 1 ? 128 : 256;
   config.deep = spans == kDeepSpans && tiles < kFewTiles && epilogue == Epilogue::kStore;
   // Four spans of 64 tokens in three parts are more than two stages of shared memory.
   if (config.deep && config.tokens == 64 && parts > 1) config.tokens = 128;
   config.warpgroups = config.tokens <= 64 ? 4 : 2;
   config.deep = config.deep && config.warpgroups == 4;
-  config.sums = !config.deep && spans > 1;
+  // 256 tokens leave no registers for a second set of sums.
+  config.sums = !config.deep && config.tokens < 256;
   return config;
 }
 

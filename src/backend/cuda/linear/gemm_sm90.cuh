@@ -2,10 +2,10 @@
 // The matrix kernel for Hopper; contract and parameters in gemm.h, layouts in packed.h, cycle budget in
 // docs/kernels/cuda.md.
 //
-// A persistent block has a producer and 2 or 4 consumer warpgroups. The producer brings, stage by stage, the next
-// chunk of packed weights of every warpgroup and the matching chunk of activations into shared memory with bulk copies,
-// and runs ahead into the next work item. A warpgroup decodes its chunk into registers and multiplies: A from registers,
-// B from shared memory. Wide: the warpgroups hold neighbouring tiles (for kSwiGlu, pairs of gate and up) and share the
+// A persistent block has a producer and 2 or 4 consumer warpgroups. The producers bring, stage by stage, the next chunk
+// of packed weights of every warpgroup and the matching chunk of activations into shared memory with bulk copies, and run
+// ahead into the next work item. A warpgroup decodes its chunk into registers and multiplies: A from registers, B from
+// shared memory. Wide: the warpgroups hold neighbouring tiles (for kSwiGlu, pairs of gate and up) and share the
 // activations. Deep: they hold the four spans of one tile.
 #pragma once
 
@@ -26,7 +26,8 @@ struct GemmKernelTraits {
   static constexpr int kWarpgroups = kWarpgroups_;  // consumers
   static constexpr bool kDeep = kDeep_;
   static constexpr bool kSums = kSums_;
-  static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;  // the producer is one thread of the last warpgroup
+  static_assert(kDeep + kSums + (kTokens == 256) == 1);
+  static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;  // the last warpgroup are the producers
   // The producer leaves its registers to the consumers. A block starts with what 64K registers give every thread, in
   // steps of 8; asking for more than that in all would wait for ever.
   static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
@@ -38,6 +39,8 @@ struct GemmKernelTraits {
   static constexpr int kChunk = ChunkBytes(kFormat);
   static constexpr GemmConfig kConfig = {kTokens, kWarpgroups, kDeep, kSums};
 };
+
+inline constexpr int kProducerWarps = kWarpgroup / kWarp;
 
 // The dynamic shared memory, from a 1024-byte boundary on.
 struct GemmShared {
@@ -131,74 +134,129 @@ __device__ inline int StagesOfItem(const GemmParams& p) {
   return Traits::kDeep ? (p.num_chunks + Traits::kWarpgroups - 1) / Traits::kWarpgroups : p.num_chunks;
 }
 
-// The producer: one thread.
+// One thread of each producer warp: warp w brings the weights of consumer warpgroup w, and its share of the inputs. Issuing
+// a copy costs some 200 cycles, so the copies of a stage are spread over the warps.
 template <typename Traits>
-__device__ void Produce(const GemmParams& p, const GemmShared& shared, int num_items) {
+__device__ void Produce(const GemmParams& p, const GemmShared& shared, int num_items, int warp) {
   Ring ring;
+  const bool has_weights = warp < Traits::kWarpgroups;
   for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
     const GemmItem item = GemmItem::Find<Traits>(p, index);
     if (item.rows <= 0) continue;
+    const int tile = has_weights ? item.Tile<Traits>(p, warp) : -1;
+    const uint8_t* weights = tile < 0 ? nullptr : item.TileData<Traits>(p, warp, tile);
     const uint32_t input_bytes = static_cast<uint32_t>((item.rows + kGroupRows - 1) / kGroupRows * kAtomBytes);
-    const uint8_t* data[Traits::kWarpgroups];
-#pragma unroll
-    for (int w = 0; w < Traits::kWarpgroups; ++w) {
-      const int tile = item.Tile<Traits>(p, w);
-      data[w] = tile < 0 ? nullptr : item.TileData<Traits>(p, w, tile);
-    }
     const uint8_t* inputs = p.inputs + int64_t{item.first_row / kGroupRows} * kAtomBytes +
                             int64_t{item.problem} * p.problem_chunks * p.parts * p.part_bytes;
+    // Wide: the parts of the one input chunk, dealt out after the weights. Deep: all parts of the own chunk.
+    const int first_part = Traits::kDeep ? 0 : (warp + kProducerWarps - Traits::kWarpgroups % kProducerWarps) % kProducerWarps;
+    const int part_step = Traits::kDeep ? 1 : kProducerWarps;
+    const int num_parts = first_part < p.parts ? (p.parts - first_part + part_step - 1) / part_step : 0;
+    const int begin = ChunkBegin<Traits>(p, warp), end = ChunkEnd<Traits>(p, warp);
     for (int i = 0; i < StagesOfItem<Traits>(p); ++i) {
-      ptx::BarrierWait(&shared.empty[ring.stage], ring.phase ^ 1);
-      uint8_t* stage = shared.Inputs(ring.stage);
-      uint8_t* weights = stage + Traits::kInputs * p.parts * Traits::kTokens * 128;
+      const int chunk = begin + i;
       uint64_t* full = &shared.full[ring.stage];
-      uint32_t bytes = 0;
-#pragma unroll
-      for (int w = 0; w < Traits::kWarpgroups; ++w) {
-        const int chunk = ChunkBegin<Traits>(p, w) + i;
-        if (chunk >= ChunkEnd<Traits>(p, w)) continue;
-        bytes += data[w] != nullptr ? Traits::kChunk : 0;
-        bytes += w < Traits::kInputs ? p.parts * input_bytes : 0;
-      }
-      ptx::BarrierArriveExpect(full, bytes);
-#pragma unroll
-      for (int w = 0; w < Traits::kWarpgroups; ++w) {
-        const int chunk = ChunkBegin<Traits>(p, w) + i;
-        if (chunk >= ChunkEnd<Traits>(p, w)) continue;
-        if (data[w] != nullptr) {
-          ptx::BulkCopy(weights + w * Traits::kChunk, data[w] + int64_t{chunk} * Traits::kChunk, Traits::kChunk, full);
-        }
-        if (w >= Traits::kInputs) continue;
-        for (int part = 0; part < p.parts; ++part) {
-          ptx::BulkCopy(stage + (w * p.parts + part) * Traits::kTokens * 128,
-                        inputs + (int64_t{chunk} * p.parts + part) * p.part_bytes, input_bytes, full);
-        }
-      }
+      uint8_t* stage = shared.Inputs(ring.stage);
+      ptx::BarrierWait(&shared.empty[ring.stage], ring.phase ^ 1);
       ring.Next(shared.num_stages);
+      if (chunk >= end) {
+        ptx::BarrierArrive(full);
+        continue;
+      }
+      ptx::BarrierArriveExpect(full, (weights != nullptr ? Traits::kChunk : 0) + num_parts * input_bytes);
+      if (weights != nullptr) {
+        ptx::BulkCopy(stage + (Traits::kInputs * p.parts * Traits::kTokens * 128 + warp * Traits::kChunk),
+                      weights + int64_t{chunk} * Traits::kChunk, Traits::kChunk, full);
+      }
+      for (int part = first_part; part < p.parts; part += part_step) {
+        ptx::BulkCopy(stage + ((Traits::kDeep ? warp : 0) * p.parts + part) * Traits::kTokens * 128,
+                      inputs + (int64_t{chunk} * p.parts + part) * p.part_bytes, input_bytes, full);
+      }
     }
   }
 }
 
-// Adds the product of one chunk to the accumulators; all 128 threads of the warpgroup.
+// Decodes the warpgroup's chunk of a stage into operand registers.
 template <typename Traits, int kParts>
-__device__ void MultiplyChunk(const uint8_t* stage, int warpgroup, float (&sums)[Traits::kRegs]) {
+__device__ void DecodeChunk(const uint8_t* stage, int warpgroup, Fragments& a) {
+  ChunkDecoder<Traits::kFormat>::Load(stage + Traits::kInputs * kParts * Traits::kTokens * 128 + warpgroup * Traits::kChunk,
+                                      static_cast<int>(threadIdx.x) % kWarpgroup, a);
+  // Decoded here and not behind the next fence, where ptxas would have to serialise the products.
+#pragma unroll
+  for (int step = 0; step < kChunkCols / kStepCols; ++step) ptx::WgmmaFenceRegisters(a[step]);
+}
+
+// Starts the products of a chunk. kColumns of the kTokens columns are computed: a column's bits do not depend on the others.
+template <typename Traits, int kParts, int kColumns>
+__device__ void StartChunk(const uint8_t* stage, int warpgroup, const Fragments& a, float (&sums)[Traits::kRegs]) {
   constexpr int kPartBytes = Traits::kTokens * 128;
-  const uint8_t* weights = stage + Traits::kInputs * kParts * kPartBytes + warpgroup * Traits::kChunk;
   const uint32_t inputs = ptx::SharedAddress(stage + (Traits::kDeep ? warpgroup : 0) * kParts * kPartBytes);
-  Fragments a;
-  ChunkDecoder<Traits::kFormat>::Load(weights, static_cast<int>(threadIdx.x) % kWarpgroup, a);
   ptx::WgmmaFenceRegisters(sums);
   ptx::WgmmaFence();
 #pragma unroll
   for (int step = 0; step < kChunkCols / kStepCols; ++step) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      ptx::Wgmma(sums, a[step], ptx::SwizzledOperand(inputs + part * kPartBytes + step * 32));
+      ptx::Wgmma<kColumns>(sums, a[step], ptx::SwizzledOperand(inputs + part * kPartBytes + step * 32));
     }
   }
   ptx::WgmmaCommit();
-  ptx::WgmmaWait();
-  ptx::WgmmaFenceRegisters(sums);
+}
+
+// The chunks of a warpgroup, of `stages` stages the first `chunks`; one span or more, each from zero, added in order.
+// Decoding the next chunk while this one is multiplied gave no more than 5 % and, with this compiler, results that moved
+// from run to run (docs/kernels/cuda.md); the other warpgroups decode meanwhile.
+template <typename Traits, int kParts, int kColumns>
+__device__ void MultiplySpans(const GemmParams& p, const GemmShared& shared, int warpgroup, int stages, int chunks, Ring& ring,
+                              float (&sums)[Traits::kRegs]) {
+  float total[Traits::kSums ? Traits::kRegs : 1] = {};
+#pragma unroll
+  for (int r = 0; r < Traits::kRegs; ++r) sums[r] = 0.0f;
+  int span = 0, span_end = SpanBegin(p, 1);
+  for (int i = 0; i < stages; ++i) {
+    const uint8_t* stage = shared.Inputs(ring.stage);
+    ptx::BarrierWait(&shared.full[ring.stage], ring.phase);
+    if (!Traits::kDeep || i < chunks) {
+      Fragments a;
+      DecodeChunk<Traits, kParts>(stage, warpgroup, a);
+      StartChunk<Traits, kParts, kColumns>(stage, warpgroup, a, sums);
+      ptx::WgmmaWait();
+      ptx::WgmmaFenceRegisters(sums);
+    }
+    if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(&shared.empty[ring.stage]);
+    ring.Next(shared.num_stages);
+    if constexpr (Traits::kSums) {
+      if (i + 1 < span_end) continue;
+#pragma unroll
+      for (int r = 0; r < Traits::kRegs; ++r) {
+        total[r] += sums[r];
+        sums[r] = 0.0f;
+      }
+      span_end = SpanBegin(p, ++span + 1);
+    }
+  }
+  if constexpr (Traits::kSums) {
+#pragma unroll
+    for (int r = 0; r < Traits::kRegs; ++r) sums[r] = total[r];
+  }
+}
+
+// The product of a work item in a consumer warpgroup, with as few columns as its tokens need.
+template <typename Traits, int kParts>
+__device__ void MultiplyItem(const GemmParams& p, const GemmShared& shared, int warpgroup, int rows, Ring& ring,
+                             float (&sums)[Traits::kRegs]) {
+  const int stages = StagesOfItem<Traits>(p), chunks = ChunkEnd<Traits>(p, warpgroup) - ChunkBegin<Traits>(p, warpgroup);
+  if constexpr (Traits::kTokens < 256) {
+    MultiplySpans<Traits, kParts, Traits::kTokens>(p, shared, warpgroup, stages, chunks, ring, sums);
+  } else if (rows <= 64) {
+    MultiplySpans<Traits, kParts, 64>(p, shared, warpgroup, stages, chunks, ring, sums);
+  } else if (rows <= 128) {
+    MultiplySpans<Traits, kParts, 128>(p, shared, warpgroup, stages, chunks, ring, sums);
+  } else if (rows <= 192) {
+    MultiplySpans<Traits, kParts, 192>(p, shared, warpgroup, stages, chunks, ring, sums);
+  } else {
+    MultiplySpans<Traits, kParts, 256>(p, shared, warpgroup, stages, chunks, ring, sums);
+  }
 }
 
 // Where accumulator i of this thread lies: output within the tile, token within the token tile.
@@ -265,36 +323,13 @@ __device__ void StoreSwiGlu(const GemmParams& p, const GemmShared& shared, const
 template <typename Traits, int kParts>
 __device__ void Consume(const GemmParams& p, const GemmShared& shared, int num_items) {
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
-  const bool elected = threadIdx.x % kWarp == 0;
   Ring ring;
   for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
     const GemmItem item = GemmItem::Find<Traits>(p, index);
     if (item.rows <= 0) continue;
     const int tile = item.Tile<Traits>(p, warpgroup);
-    const int begin = ChunkBegin<Traits>(p, warpgroup), end = ChunkEnd<Traits>(p, warpgroup);
-    float sums[Traits::kRegs] = {};
-    float total[Traits::kSums ? Traits::kRegs : 1] = {};
-    int span = 0, span_end = Traits::kSums ? SpanBegin(p, 1) : end;
-    for (int i = 0; i < StagesOfItem<Traits>(p); ++i) {
-      ptx::BarrierWait(&shared.full[ring.stage], ring.phase);
-      if (begin + i < end) MultiplyChunk<Traits, kParts>(shared.Inputs(ring.stage), warpgroup, sums);
-      if (elected) ptx::BarrierArrive(&shared.empty[ring.stage]);
-      ring.Next(shared.num_stages);
-      if constexpr (Traits::kSums) {
-        if (i + 1 == span_end) {
-#pragma unroll
-          for (int r = 0; r < Traits::kRegs; ++r) {
-            total[r] += sums[r];
-            sums[r] = 0.0f;
-          }
-          span_end = SpanBegin(p, ++span + 1);
-        }
-      }
-    }
-    if constexpr (Traits::kSums) {
-#pragma unroll
-      for (int r = 0; r < Traits::kRegs; ++r) sums[r] = total[r];
-    }
+    float sums[Traits::kRegs];
+    MultiplyItem<Traits, kParts>(p, shared, warpgroup, item.rows, ring, sums);
     if constexpr (Traits::kDeep) {
       JoinSpans<Traits>(p, shared, warpgroup, sums);
       if (warpgroup > 0) continue;
@@ -327,7 +362,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   shared.exchange = reinterpret_cast<float*>(shared.stages + num_stages * stage_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < num_stages; ++i) {
-      ptx::BarrierInit(&shared.full[i], 1);
+      ptx::BarrierInit(&shared.full[i], kProducerWarps);
       ptx::BarrierInit(&shared.empty[i], Traits::kWarpgroups * kWarpgroup / kWarp);
     }
     ptx::FenceBarrierInit();
@@ -335,14 +370,17 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   __syncthreads();
   if (threadIdx.x < Traits::kWarpgroups * kWarpgroup) {
     ptx::TakeRegisters<Traits::kConsumerRegisters>();
-    if (p.parts == 1) {
+    if constexpr (Traits::kTokens == 256) {
+      Consume<Traits, 1>(p, shared, num_items);  // ChooseGemm gives this shape to one part alone
+    } else if (p.parts == 1) {
       Consume<Traits, 1>(p, shared, num_items);
     } else {
       Consume<Traits, 3>(p, shared, num_items);
     }
   } else {
     ptx::ReleaseRegisters<Traits::kProducerRegisters>();
-    if (threadIdx.x == Traits::kWarpgroups * kWarpgroup) Produce<Traits>(p, shared, num_items);
+    const int warp = static_cast<int>(threadIdx.x) / kWarp - Traits::kWarpgroups * kWarpgroup / kWarp;
+    if (threadIdx.x % kWarp == 0) Produce<Traits>(p, shared, num_items, warp);
   }
 }
 

@@ -14,27 +14,32 @@ constexpr int kStreamsMax = 4;
 
 __device__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. One thread holds the whole matrix.
+// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. Lane j * kStreams + k of a warp holds C[j][k];
+// sums run in ascending order.
 template <int kStreams>
-__device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
-  for (int j = 0; j < kStreams; ++j) {
-    float top = c[j][0], sum = 0.0f;
-    for (int k = 1; k < kStreams; ++k) top = fmaxf(top, c[j][k]);
-    for (int k = 0; k < kStreams; ++k) sum += c[j][k] = expf(c[j][k] - top);
-    for (int k = 0; k < kStreams; ++k) c[j][k] = c[j][k] / sum + eps;
+__device__ float RowSum(float c, int lane) {
+  float sum = __shfl_sync(kAllLanes, c, lane / kStreams * kStreams);
+  for (int k = 1; k < kStreams; ++k) sum += __shfl_sync(kAllLanes, c, lane / kStreams * kStreams + k);
+  return sum;
+}
+template <int kStreams>
+__device__ float ColumnSum(float c, int lane) {
+  float sum = __shfl_sync(kAllLanes, c, lane % kStreams);
+  for (int j = 1; j < kStreams; ++j) sum += __shfl_sync(kAllLanes, c, lane % kStreams + j * kStreams);
+  return sum;
+}
+template <int kStreams>
+__device__ float Sinkhorn(float c, int lane, float eps, int iters) {
+  float top = __shfl_sync(kAllLanes, c, lane / kStreams * kStreams);
+  for (int k = 1; k < kStreams; ++k) top = fmaxf(top, __shfl_sync(kAllLanes, c, lane / kStreams * kStreams + k));
+  c = expf(c - top);
+  c = c / RowSum<kStreams>(c, lane) + eps;
+  c /= ColumnSum<kStreams>(c, lane) + eps;
+  for (int i = 1; i < iters; ++i) {
+    c /= RowSum<kStreams>(c, lane) + eps;
+    c /= ColumnSum<kStreams>(c, lane) + eps;
   }
-  for (int i = 0; i < iters; ++i) {
-    for (int j = 0; j < kStreams && i > 0; ++j) {
-      float sum = 0.0f;
-      for (int k = 0; k < kStreams; ++k) sum += c[j][k];
-      for (int k = 0; k < kStreams; ++k) c[j][k] /= sum + eps;
-    }
-    for (int k = 0; k < kStreams; ++k) {
-      float sum = 0.0f;
-      for (int j = 0; j < kStreams; ++j) sum += c[j][k];
-      for (int j = 0; j < kStreams; ++j) c[j][k] /= sum + eps;
-    }
-  }
+  return c;
 }
 
 // collapsed = rms(sum_s weights[s] * x[s]; norm_weight) of one row, by the whole block.
@@ -55,50 +60,85 @@ __device__ void Collapse(const float* x, const float* weights, int64_t hidden, c
   for (int64_t i = threadIdx.x; i < hidden; i += kThreads) out[i] = mixed(i) * scale * norm_weight[i];
 }
 
-// Thread 0 turns the products into pre, post and comb.
-template <int kStreams>
-__device__ void FinishMixes(const HcMixParams& p, int64_t row, const float* product, float rms) {
-  for (int s = 0; s < kStreams; ++s) {
-    p.pre[row * kStreams + s] = Sigmoid(product[s] * rms * p.scale[0] + p.base[s]) + p.hc_eps;
-    p.post[row * kStreams + s] = 2.0f * Sigmoid(product[kStreams + s] * rms * p.scale[1] + p.base[kStreams + s]);
+// Products of a row with the outputs and, last, with itself, over one slice of its channels.
+constexpr int Products(int streams) { return (2 + streams) * streams + 1; }
+
+// A row is cut into slices so that one row alone keeps many multiprocessors busy: a function of the model's shape.
+int NumSlices(int64_t flat) { return flat >= 4096 ? 16 : 1; }
+
+// grid (slices, rows / kRows): partial[row][slice][product]. Thread t sums channels t, t + 256, ... of the slice in order,
+// then the fixed tree of BlockSum. Rows of a block share what is loaded of fn; each has its own sums.
+template <int kStreams, int kRows>
+__global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, float* partial) {
+  constexpr int kOutputs = Products(kStreams) - 1;
+  __shared__ float shared[kThreads / kWarp];
+  const int64_t flat = kStreams * p.hidden, first = int64_t{blockIdx.y} * kRows;
+  const int64_t begin = blockIdx.x * flat / gridDim.x, end = (blockIdx.x + 1) * flat / gridDim.x;
+  const float* fn = static_cast<const float*>(p.fn.data);
+  float sums[kRows][kOutputs + 1] = {};
+  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+    float x[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) x[r] = first + r < p.rows ? p.x[(first + r) * flat + i] : 0.0f;
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+      const float weight = fn[o * flat + i];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sums[r][o] = __fmaf_rn(x[r], weight, sums[r][o]);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) sums[r][kOutputs] = __fmaf_rn(x[r], x[r], sums[r][kOutputs]);
   }
-  float comb[kStreams][kStreams];
-  for (int i = 0; i < kStreams * kStreams; ++i) {
-    const int o = 2 * kStreams + i;
-    comb[i / kStreams][i % kStreams] = product[o] * rms * p.scale[2] + p.base[o];
-  }
-  Sinkhorn(comb, p.hc_eps, p.sinkhorn_iters);
-  for (int i = 0; i < kStreams * kStreams; ++i) {
-    p.comb[row * kStreams * kStreams + i] = comb[i / kStreams][i % kStreams];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int o = 0; o <= kOutputs; ++o) {
+      const float sum = BlockSum<kThreads>(sums[r][o], shared);
+      if (threadIdx.x == 0 && first + r < p.rows) partial[((first + r) * gridDim.x + blockIdx.x) * (kOutputs + 1) + o] = sum;
+    }
   }
 }
 
-// One block a row. Each product: thread t sums elements t, t + 256, ... in order, then the fixed tree of BlockSum.
+// Joins the slices in order and turns the products into pre, post and comb. One warp.
 template <int kStreams>
-__global__ void __launch_bounds__(kThreads) HcMixKernel(HcMixParams p) {
-  constexpr int kOutputs = (2 + kStreams) * kStreams;
+__device__ void FinishMixes(const HcMixParams& p, int64_t row, const float* partial, int num_slices) {
+  constexpr int kProducts = Products(kStreams);
+  __shared__ float product[kProducts];
+  const int lane = threadIdx.x;
+  for (int o = lane; o < kProducts; o += kWarp) {
+    float sum = 0.0f;
+    for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kProducts + o];
+    product[o] = sum;
+  }
+  __syncwarp();
+  const float rms = 1.0f / sqrtf(product[kProducts - 1] / static_cast<float>(kStreams * p.hidden) + p.norm_eps);
+  if (lane < kStreams) {
+    p.pre[row * kStreams + lane] = Sigmoid(product[lane] * rms * p.scale[0] + p.base[lane]) + p.hc_eps;
+    p.post[row * kStreams + lane] = 2.0f * Sigmoid(product[kStreams + lane] * rms * p.scale[1] + p.base[kStreams + lane]);
+  }
+  // Lanes beyond the matrix repeat its last element and store nothing.
+  const int cell = min(lane, kStreams * kStreams - 1), o = 2 * kStreams + cell;
+  const float c = Sinkhorn<kStreams>(product[o] * rms * p.scale[2] + p.base[o], cell, p.hc_eps, p.sinkhorn_iters);
+  if (lane < kStreams * kStreams) p.comb[row * kStreams * kStreams + lane] = c;
+}
+
+// grid (rows, 2): the mixes and the collapse of a row do not wait for each other.
+template <int kStreams>
+__global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const float* partial, int num_slices) {
   __shared__ float shared[kThreads / kWarp];
-  __shared__ float product[kOutputs];
-  const int64_t row = blockIdx.x, flat = kStreams * p.hidden;
-  const float* x = p.x + row * flat;
-  const float* fn = static_cast<const float*>(p.fn.data);
-  float sums[kOutputs] = {};
-  float square = 0.0f;
-  for (int64_t i = threadIdx.x; i < flat; i += kThreads) {
-    const float value = x[i];
-    square += value * value;
-#pragma unroll
-    for (int o = 0; o < kOutputs; ++o) sums[o] = __fmaf_rn(value, fn[o * flat + i], sums[o]);
+  const int64_t row = blockIdx.x;
+  if (blockIdx.y == 0) {
+    if (threadIdx.x < kWarp) FinishMixes<kStreams>(p, row, partial, num_slices);
+  } else {
+    Collapse<kStreams>(p.x + row * kStreams * p.hidden, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps,
+                       p.collapsed + row * p.hidden, shared);
   }
-  const float rms = 1.0f / sqrtf(BlockSum<kThreads>(square, shared) / static_cast<float>(flat) + p.norm_eps);
-#pragma unroll
-  for (int o = 0; o < kOutputs; ++o) {
-    const float sum = BlockSum<kThreads>(sums[o], shared);
-    if (threadIdx.x == 0) product[o] = sum;
-  }
-  if (threadIdx.x == 0) FinishMixes<kStreams>(p, row, product, rms);
-  Collapse<kStreams>(x, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps, p.collapsed + row * p.hidden,
-                     shared);
+}
+
+template <int kStreams, int kRows>
+void LaunchProducts(Context& context, const HcMixParams& p, int num_slices, float* partial) {
+  const dim3 grid(static_cast<unsigned>(num_slices), static_cast<unsigned>((p.rows + kRows - 1) / kRows));
+  HcProductsKernel<kStreams, kRows><<<grid, kThreads, 0, context.stream()>>>(p, partial);
 }
 
 template <int kStreams>
@@ -145,8 +185,17 @@ void WithStreams(int64_t streams, const Launch& launch) {
 void HcMix(Context& context, const HcMixParams& p) {
   DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
   if (p.rows == 0) return;
+  const int num_slices = NumSlices(p.streams * p.hidden);
+  auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
+  if (partial == nullptr) return;
   WithStreams(p.streams, [&]<int kStreams>() {
-    HcMixKernel<kStreams><<<static_cast<unsigned>(p.rows), kThreads, 0, context.stream()>>>(p);
+    // How many rows share a load does not show in their sums.
+    if (p.rows <= 16) {
+      LaunchProducts<kStreams, 1>(context, p, num_slices, partial);
+    } else {
+      LaunchProducts<kStreams, 4>(context, p, num_slices, partial);
+    }
+    HcFinishKernel<kStreams><<<dim3(static_cast<unsigned>(p.rows), 2), kThreads, 0, context.stream()>>>(p, partial, num_slices);
   });
 }
 
