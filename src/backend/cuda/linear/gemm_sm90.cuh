@@ -204,8 +204,8 @@ __device__ void StartChunk(const uint8_t* stage, int warpgroup, const Fragments&
 }
 
 // The chunks of a warpgroup, of `stages` stages the first `chunks`; one span or more, each from zero, added in order.
-// Decoding the next chunk while this one is multiplied gave no more than 5 % and, with this compiler, results that moved
-// from run to run (docs/kernels/cuda.md); the other warpgroups decode meanwhile.
+// Decoding the next chunk while this one is multiplied was tried and made bits depend on the batch (docs/kernels/cuda.md); the
+// other warpgroups decode meanwhile.
 template <typename Traits, int kParts, int kColumns>
 __device__ void MultiplySpans(const GemmParams& p, const GemmShared& shared, int warpgroup, int stages, int chunks, Ring& ring,
                               float (&sums)[Traits::kRegs]) {
