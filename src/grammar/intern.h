@@ -86,9 +86,13 @@ class ListPool {
     }
     const uint32_t id = static_cast<uint32_t>(entries_.size());
     entries_.push_back({static_cast<uint32_t>(words_.size()), static_cast<uint32_t>(list.size()), tag, hash});
-    // The list may be a span of this very pool.
-    const std::vector<uint32_t> copy(list.begin(), list.end());
-    words_.insert(words_.end(), copy.begin(), copy.end());
+    // The list may be a span of this very pool, so its storage must not move while it is read.
+    if (words_.size() + list.size() > words_.capacity()) {
+      const std::vector<uint32_t> copy(list.begin(), list.end());
+      words_.insert(words_.end(), copy.begin(), copy.end());
+    } else {
+      for (size_t k = 0; k < list.size(); ++k) words_.push_back(list[k]);
+    }
     index_[i] = id + 1;
     if (entries_.size() * 2 > index_.size()) Rehash();
     return id;

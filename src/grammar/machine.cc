@@ -115,9 +115,14 @@ ByteSet Machine::NextBytes(const Item& item) {
 
 StateId Machine::ComputeNext(StateId state, uint8_t byte) {
   if (!budget_->Spend()) return kDeadState;
-  Builder builder;
+  // Reused: a step makes no other steps.
+  Builder& builder = step_builder_;
+  builder.nodes.clear();
+  builder.visited.clear();
+  builder.depth = 0;
   const auto span = lists_[states_[state].nodes];
-  const std::vector<uint32_t> nodes(span.begin(), span.end());
+  step_nodes_.assign(span.begin(), span.end());
+  const std::vector<uint32_t>& nodes = step_nodes_;
   if (states_[state].next == nullptr) {
     ByteSet readable;
     for (uint32_t node : nodes) readable |= NextBytes(items_[nodes_[node].item]);
@@ -172,6 +177,7 @@ bool Machine::Blank(Item item, uint32_t below, uint8_t byte, Builder* out) {
 void Machine::AddLexeme(LexId lex, uint32_t below, Builder* out) {
   if (!lexer_->IsClosed(lex)) Add(Item{kLexeme, 0, lex, 0, 0}, below, out);
   const auto span = lexer_->Complete(lex);
+  if (span.size() == 1) return Return(below, span[0], out);
   const std::vector<uint32_t> tags(span.begin(), span.end());
   for (uint32_t tag : tags) Return(below, tag, out);
 }
@@ -212,9 +218,9 @@ void Machine::Follow(uint32_t program_state, uint32_t below, Builder* out) {
 }
 
 void Machine::Return(uint32_t below, uint32_t tag, Builder* out) {
-  const auto span = lists_[below];
-  const std::vector<uint32_t> parents(span.begin(), span.end());
-  for (uint32_t parent : parents) {
+  // By index: the list's storage may move while nodes are made.
+  for (size_t i = 0; i < lists_[below].size(); ++i) {
+    const uint32_t parent = lists_[below][i];
     const Item item = items_[nodes_[parent].item];
     const uint32_t under = nodes_[parent].below;
     switch (item.kind) {

@@ -137,6 +137,8 @@ class Machine {
   MachineOptions options_;
   const Program* program_ = nullptr;
 
+  Builder step_builder_;
+  std::vector<uint32_t> step_nodes_;
   ListPool item_index_;
   std::vector<Item> items_;
   FlatMap node_index_;
