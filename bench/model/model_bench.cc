@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   std::printf("%s, %d threads, %s\n", directory.c_str(), threads,
               engine::NumericIdentity(loaded->backend(), backend::Activations::kFp32).c_str());
   std::printf("time to first token, cold start   %8.1f ms\n", Seconds(g_start) * 1e3);
-  for (const size_t n : {128, 512, 2048}) {
+  for (const size_t n : {128, 512, 1024, 2048}) {
     std::printf("prefill %4zu tokens, last logits    %8.0f tokens/s\n", n, PrefillRate(*session, n, engine::Logits::kLast));
   }
   std::printf("prefill  512 tokens, all logits     %8.0f tokens/s\n", PrefillRate(*session, 512, engine::Logits::kAll));

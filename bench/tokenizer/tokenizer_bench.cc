@@ -60,6 +60,23 @@ double MedianSeconds(int runs, int threads, const std::function<void()>& work) {
   return seconds[runs / 2];
 }
 
+// How much faster `many` is than `one`, by the clock: pairs in turn, so that both see the same machine; the median pair,
+// after a few that let every thread's caches fill.
+double Gain(const std::function<void()>& one, const std::function<void()>& many) {
+  constexpr int kPairs = 25, kWarmUp = 5;
+  std::vector<double> gains;
+  for (int i = 0; i < kPairs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    one();
+    const auto middle = std::chrono::steady_clock::now();
+    many();
+    const std::chrono::duration<double> first = middle - start, second = std::chrono::steady_clock::now() - middle;
+    if (i >= kWarmUp) gains.push_back(first / second);
+  }
+  std::ranges::nth_element(gains, gains.begin() + gains.size() / 2);
+  return gains[gains.size() / 2];
+}
+
 void Write(const std::string& path, const std::vector<TokenId>& ids) {
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(TokenId));
 }
@@ -70,7 +87,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const std::string corpus = argv[2];
-  const EncodeOptions options{.threads = std::atoi(argv[3])};
+  EncodeOptions options{.threads = std::atoi(argv[3])};
   const std::string mixed = ReadAll(corpus + "/mixed.txt");
   const std::string long_text = ReadAll(corpus + "/long.txt");
   const std::vector<std::string> chats = ReadChats(corpus + "/chats.jsonl");
@@ -95,6 +112,15 @@ int Main(int argc, char** argv) {
       if (!tokenizer->AppendEncoded(text, options, &chat_ids).ok()) std::exit(1);
     }
   });
+  const int threads = options.threads;
+  const auto gain = [&](const std::string& text, std::vector<TokenId>* ids) {
+    const auto with = [&](int n) {
+      options.threads = n;
+      encode(text, ids);
+    };
+    return Gain([&] { with(1); }, [&] { with(threads); });
+  };
+  const double mixed_gain = threads > 1 ? gain(mixed, &mixed_ids) : 1, long_gain = threads > 1 ? gain(long_text, &long_ids) : 1;
   const auto rate = [](size_t bytes, double seconds) { return Json::Double(static_cast<double>(bytes) / seconds / 1e6); };
   const Json::Object report = {
       {"load_ms", Json::Double(load * 1e3)},
@@ -104,6 +130,8 @@ int Main(int argc, char** argv) {
       {"long_tokens", Json::Integer(static_cast<int64_t>(long_ids.size()))},
       {"long_first_ms", Json::Double(long_first * 1e3)},
       {"long_ms", Json::Double(long_again * 1e3)},
+      {"mixed_gain", Json::Double(mixed_gain)},
+      {"long_gain", Json::Double(long_gain)},
   };
   std::printf("%s\n", WriteJson(Json(report)).c_str());
   if (argc > 4) {
