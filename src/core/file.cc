@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/sigbus_guard.h"
@@ -114,8 +115,19 @@ Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
   return file.Commit();
 }
 
-Result<AtomicFile> AtomicFile::Create(const std::string& path) {
+Result<AtomicFile> AtomicFile::Create(const std::string& name) {
   static std::atomic<uint64_t> counter = 0;
+  std::string path = name;
+  struct stat info = {};
+  if (lstat(name.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) {
+    char* real = realpath(name.c_str(), nullptr);
+    if (real == nullptr) return FileError(errno, "follow the link", name);
+    path = real;
+    std::free(real);
+  }
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return Error(Code::kInvalidArgument, "{}: not a regular file, and a rename would put one in its place", name);
+  }
   const std::string temporary = fmt::format("{}.tmp.{}.{}", path, getpid(), counter.fetch_add(1));
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return FileError(errno, "create", temporary);

@@ -25,7 +25,8 @@ Status FileError(int error_number, std::string_view action, std::string_view pat
 // The bytes of a regular file of at most `size_bytes_max` bytes.
 Result<std::string> ReadFile(const std::string& path, size_t size_bytes_max);
 
-// Writes `path` so that readers see the old file or the whole new one: temporary name beside it, fsync, rename.
+// Writes `path` so that readers see the old file or the whole new one: temporary name beside it, fsync, rename. A link is
+// followed. A device, pipe or directory is refused with kInvalidArgument: the rename would replace it.
 Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
 // The same for a file that is written piece by piece. Not published (and removed) unless Commit() succeeds.

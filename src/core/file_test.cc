@@ -61,6 +61,23 @@ TEST(AtomicFile, AppearsOnlyOnCommit) {
   EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "the temporary file stays";
 }
 
+TEST(AtomicFile, ReplacesRegularFilesOnlyAndFollowsLinks) {
+  const TemporaryDirectory dir;
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(WriteFileAtomically(dir / "pipe", "x").code(), Code::kInvalidArgument);
+  EXPECT_EQ(WriteFileAtomically(dir.path(), "x").code(), Code::kInvalidArgument);
+  struct stat info = {};
+  ASSERT_EQ(lstat((dir / "pipe").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+
+  ASSERT_TRUE(WriteFileAtomically(dir / "file", "old").ok());
+  ASSERT_EQ(symlink("file", (dir / "link").c_str()), 0);
+  ASSERT_TRUE(WriteFileAtomically(dir / "link", "new").ok());
+  EXPECT_EQ(*ReadFile(dir / "file", 100), "new");
+  ASSERT_EQ(symlink("nowhere", (dir / "broken").c_str()), 0);
+  EXPECT_EQ(WriteFileAtomically(dir / "broken", "x").code(), Code::kNotFound);
+}
+
 TEST(AtomicFile, FullDiskIsAnErrorAndKeepsTheOldFile) {
   const TemporaryDirectory dir;
   ASSERT_TRUE(WriteFileAtomically(dir / "f", "old").ok());
