@@ -83,6 +83,15 @@ TEST(Sampler, AFilterThatKeepsAllChangesNothing) {
   }
 }
 
+TEST(Sampler, TinyTemperaturesAreGreedyAndDoNotOverflow) {
+  const std::vector<float> logits = {20.0f, 30.0f, 29.0f, -5.0f};
+  for (const float temperature : {1e-45f, 1e-38f, 1e-20f, 1e-6f, 1e-4f}) {
+    for (uint32_t position = 0; position < 100; ++position) {
+      EXPECT_EQ(Draw({.temperature = temperature, .seed = 5}, logits, position), 1) << temperature;
+    }
+  }
+}
+
 TEST(Sampler, PenaltiesAndBias) {
   const std::vector<float> logits = {2.0f, 1.9f, -1.0f};
   const TokenCounts counts{.prompt = {{0, 1}}, .answer = {{0, 3}, {1, 1}}};
