@@ -19,7 +19,7 @@ constexpr int64_t kHeadsMax = 4096;
 constexpr int64_t kHeadDimMax = 4096;
 constexpr int64_t kExpertsMax = 4096;
 constexpr int64_t kExpertsTotalMax = int64_t{1} << 18;  // of all layers
-constexpr int64_t kPositionsMax = int64_t{1} << 31;
+constexpr int64_t kPositionsMax = int64_t{1} << 30;  // positions, and sums of a few, are 32-bit numbers
 constexpr int64_t kEngramColumnsTotalMax = 1024;  // of all layers
 
 // The objects of the file that settings are read from. With the flat spelling `text` is the root itself.
