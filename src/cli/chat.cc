@@ -48,11 +48,13 @@ class ChatLoop {
   Status Go();
 
  private:
+  // REQUIRES: UTF-8.
   void SetSystem(const std::string& text);
   // One input of one or more lines; nothing at the end of the input.
   std::optional<std::string> ReadInput();
   bool ReadLine(const char* prompt, std::string* line);
   bool Command(const std::string& line);
+  // `input` is UTF-8.
   Status Answer(const std::string& input);
   // Writes an answer as it comes and keeps what the next prompt needs of it.
   Status Show(const recipe::OutputEvents& events, recipe::Message* answer);
@@ -120,7 +122,7 @@ bool ChatLoop::Command(const std::string& line) {
   } else if (text == "/help") {
     std::fputs(kHelp, stdout);
   } else if (text.starts_with("/")) {
-    fmt::print(stderr, "{}: no such command; /help lists them\n", text);
+    Note("{}: no such command; /help lists them\n", text);
   } else {
     return false;
   }
@@ -147,7 +149,6 @@ Status ChatLoop::Show(const recipe::OutputEvents& events, recipe::Message* answe
 }
 
 Status ChatLoop::Answer(const std::string& input) {
-  DI_RETURN_IF_ERROR(CheckUtf8("input", input));
   const size_t messages_before = conversation_.messages.size();
   conversation_.messages.emplace_back(recipe::Role::kUser, recipe::Content(input));
   DI_ASSIGN_OR_RETURN(std::vector<TokenId> prompt,
@@ -168,8 +169,10 @@ Status ChatLoop::Answer(const std::string& input) {
   Status shown;
   interrupt_.Reset();
   const size_t prompt_tokens = prompt.size();
-  const engine::GenerateRequest request{
-      .prompt = std::move(prompt), .sampling = ToSamplingParams(options_.sampling), .max_tokens = options_.max_tokens};
+  const engine::GenerateRequest request{.prompt = std::move(prompt),
+                                        .sampling = ToSamplingParams(options_.sampling),
+                                        .max_tokens = options_.max_tokens,
+                                        .go_on = [&] { return !interrupt_.interrupted(); }};
   const auto on_token = [&](const engine::GeneratedToken& token) {
     if (token.id < 0 || token.is_end) return true;
     events.Clear();
@@ -178,10 +181,12 @@ Status ChatLoop::Answer(const std::string& input) {
     return shown.ok() && !interrupt_.interrupted();
   };
   const Result<engine::GenerateResult> result = engine::Generate(session_, loaded_, request, on_token);
-  if (!result.ok()) {
+  if (!result.ok() || result->ids.empty()) {
     // The turn did not happen: what was said before it is still there.
     conversation_.messages.resize(messages_before);
     session_.Clear();
+    if (result.ok()) Note("(stopped)\n");
+    interrupt_.Reset();
     return result.status();
   }
   DI_RETURN_IF_ERROR(shown);
@@ -191,11 +196,11 @@ Status ChatLoop::Answer(const std::string& input) {
   DI_RETURN_IF_ERROR(Print(terminal_ && dim_ ? std::string(kPlain) + "\n" : "\n"));
   dim_ = false;
   conversation_.messages.push_back(std::move(answer));
-  if (interrupt_.interrupted()) fmt::print(stderr, "(stopped)\n");
+  if (interrupt_.interrupted()) Note("(stopped)\n");
   interrupt_.Reset();
   if (options_.stats) {
-    fmt::print(stderr, "({} new prompt tokens in {:.2f} s, {} tokens in {:.2f} s)\n", prompt_tokens,
-               result->prefill_seconds, result->ids.size(), result->decode_seconds);
+    Note("({} new prompt tokens in {:.2f} s, {} tokens in {:.2f} s)\n", prompt_tokens,
+         result->prefill_seconds, result->ids.size(), result->decode_seconds);
   }
   return Status();
 }
@@ -205,10 +210,12 @@ Status ChatLoop::Go() {
   while (!quit_) {
     const std::optional<std::string> input = ReadInput();
     if (!input) break;
-    if (input->empty() || Command(*input)) continue;
-    const Status status = Answer(*input);
+    if (input->empty()) continue;
+    Status status = CheckUtf8("input", *input);
+    if (status.ok() && Command(*input)) continue;
+    if (status.ok()) status = Answer(*input);
     if (status.code() == Code::kUnavailable || status.code() == Code::kDataLoss) return status;
-    if (!status.ok()) fmt::print(stderr, "{} (/new starts anew)\n", status.message());
+    if (!status.ok()) Note("{} (/new starts anew)\n", status.message());
   }
   return Status();
 }
@@ -216,6 +223,7 @@ Status ChatLoop::Go() {
 }  // namespace
 
 Result<int> Chat(const ChatOptions& options) {
+  DI_RETURN_IF_ERROR(CheckUtf8("--system", options.system));
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::LoadedModel> loaded, LoadModel(options.model));
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Session> session, NewSession(*loaded, options.model));
   DI_RETURN_IF_ERROR(ToSamplingParams(options.sampling).Validate(loaded->config().vocab_size));

@@ -3,7 +3,12 @@
 #include "cli/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include "cli/options.h"
@@ -23,8 +28,26 @@ constexpr const char* kAbout =
     "  deepinfer info --model DIR                what a checkpoint is and needs\n"
     "\n"
     "Exit codes: 0 done; 1 an error, told on stderr; 2 a wrong command line; 130 interrupted.\n"
-    "Environment: DEEPINFER_ACCELERATOR (cpu, reference), DEEPINFER_HF_MODEL_DIR (where checkpoints lie),\n"
+    "Environment: DEEPINFER_ACCELERATOR (cpu, cuda, reference), DEEPINFER_HF_MODEL_DIR (where checkpoints lie),\n"
     "HF_TOKEN (for downloads).";
+
+// A lower limit. CLI11's own would tell of an upper one of 308 digits, and takes -1 for an unsigned number.
+CLI::Validator AtLeast(int64_t low) {
+  const auto check = [low](std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= low) return {};
+    return fmt::format("expected a whole number of at least {}, found {}", low, text);
+  };
+  return CLI::Validator(check, fmt::format(">= {}", low));
+}
+
+std::string CheckSeed(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return {};
+  return fmt::format("expected 0..18446744073709551615, found {}", text);
+}
 
 void AddModelOption(CLI::App& app, ModelOptions* model) {
   app.add_option("-m,--model", model->model,
@@ -40,13 +63,13 @@ void AddBackendOptions(CLI::App& app, ModelOptions* model) {
   app.add_option("--activations", model->activations, "rounding of matrix inputs: fp32, bf16 or fp8")
       ->check(CLI::IsMember({"fp32", "bf16", "fp8"}))
       ->capture_default_str();
-  app.add_option("--threads", model->threads, "threads of the cpu backend (default: every core)")->check(CLI::Range(0, 4096));
+  app.add_option("--threads", model->threads, "threads of the cpu backend (default: every core)")->check(CLI::Range(0, 1024));
 }
 
 void AddContextOptions(CLI::App& app, ModelOptions* model) {
   app.add_option("--ctx", model->context, "positions of context to reserve (default: what the model was made for)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--chunk", model->chunk, "tokens of a prefill step")->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(AtLeast(0));
+  app.add_option("--chunk", model->chunk, "tokens of a prefill step")->check(AtLeast(1))->capture_default_str();
 }
 
 void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
@@ -58,7 +81,8 @@ void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
       ->capture_default_str();
   app.add_option("--presence-penalty", sampling->presence_penalty, "taken off tokens that the answer has")->capture_default_str();
   app.add_option("--frequency-penalty", sampling->frequency_penalty, "the same, for each time")->capture_default_str();
-  app.add_option("--seed", sampling->seed, "the same seed gives the same text (default: drawn, told by --json)");
+  app.add_option("--seed", sampling->seed, "the same seed gives the same text (default: drawn, told by --json)")
+      ->check(CLI::Validator(CheckSeed, ""));
 }
 
 using Action = std::function<Result<int>()>;
@@ -70,7 +94,7 @@ void AddGenerate(CLI::App& root, GenerateOptions* o, Action* action) {
   AddBackendOptions(app, &o->model);
   AddContextOptions(app, &o->model);
   AddSamplingOptions(app, &o->sampling);
-  app.add_option("-n,--max-tokens", o->max_tokens, "most tokens to write")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("-n,--max-tokens", o->max_tokens, "most tokens to write")->check(AtLeast(0))->capture_default_str();
   app.add_option("--stop", o->stop, "stop before this text (may be given several times)")->allow_extra_args(false);
   app.add_flag("--ignore-eos", o->ignore_eos, "go on after the end-of-text token");
   app.add_flag("--json", o->json, "one JSON object instead of the text: ids, finish reason, seed, log-probabilities");
@@ -88,7 +112,7 @@ void AddChat(CLI::App& root, ChatOptions* o, Action* action) {
   AddBackendOptions(app, &o->model);
   AddContextOptions(app, &o->model);
   AddSamplingOptions(app, &o->sampling);
-  app.add_option("-n,--max-tokens", o->max_tokens, "most tokens of an answer")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("-n,--max-tokens", o->max_tokens, "most tokens of an answer")->check(AtLeast(1))->capture_default_str();
   app.add_flag("--stats", o->stats, "token counts and times after each answer");
   app.callback([=] { *action = [=] { return Chat(*o); }; });
 }
@@ -113,8 +137,8 @@ void AddScore(CLI::App& root, ScoreOptions* o, Action* action) {
   app.add_option("--ids-file", o->ids_file, "the tokens, as a JSON array in this file; - is stdin");
   app.add_option("--logits", o->logits, "write fp32 logits [n, vocab] as tensor \"logits\" of this safetensors file");
   app.add_option("--from", o->from, "prefill this many tokens, then decode one by one (default: prefill all)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--top", o->top, "also the best tokens after the last one")->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
+  app.add_option("--top", o->top, "also the best tokens after the last one")->check(AtLeast(0));
   AddBackendOptions(app, &o->model);
   AddContextOptions(app, &o->model);
   app.callback([=] { *action = [=] { return Score(*o); }; });
@@ -137,6 +161,15 @@ void AddTokenize(CLI::App& root, TokenizeOptions* o, Action* action, bool forwar
   app.callback([=] { *action = [=] { return forward ? Tokenize(*o) : Detokenize(*o); }; });
 }
 
+// Takes the numbers 0 to 2 where the caller closed them, so that no file of ours gets one: a model would be read as the
+// prompt, a message written into a download. The wrong way round, so that reading and writing still fail.
+void OccupyStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) std::abort();
+  }
+}
+
 int Report(const Status& status) {
   std::fprintf(stderr, "deepinfer: %s\n", status.message().c_str());
   return kExitError;
@@ -145,6 +178,7 @@ int Report(const Status& status) {
 }  // namespace
 
 int Run(int argc, char** argv) {
+  OccupyStandardStreams();
   CLI::App root(kAbout);
   root.set_version_flag("--version", "deepinfer " DI_VERSION);
   root.require_subcommand(1);

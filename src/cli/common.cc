@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <random>
 
@@ -50,14 +52,14 @@ class ProgressLine {
     if (!shown_) first_bytes_ = now.total_done;
     const double rate = seconds > 0.5 ? static_cast<double>(now.total_done - first_bytes_) / seconds / 1e6 : 0;
     const int percent = now.total_size > 0 ? static_cast<int>(100 * now.total_done / now.total_size) : 0;
-    fmt::print(stderr, "{}{:3}% of {:.1f} MB, {:.1f} MB/s  {}{}", terminal ? "\r" : "", percent,
-               static_cast<double>(now.total_size) / 1e6, rate, now.file, terminal ? "\033[K" : "\n");
+    Note("{}{:3}% of {:.1f} MB, {:.1f} MB/s  {}{}", terminal ? "\r" : "", percent,
+         static_cast<double>(now.total_size) / 1e6, rate, now.file, terminal ? "\033[K" : "\n");
     shown_ = true;
     last_ = time;
     return true;
   }
   ~ProgressLine() {
-    if (shown_ && isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\n");
+    if (shown_ && isatty(STDERR_FILENO) != 0) Note("\n");
   }
 
  private:
@@ -92,7 +94,7 @@ Result<std::unique_ptr<engine::LoadedModel>> LoadModel(const ModelOptions& optio
                       engine::LoadedModel::Load(directory, {.name = BackendName(options),
                                                             .num_threads = options.threads,
                                                             .variant = options.variant}));
-  for (const std::string& warning : loaded->checkpoint().warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : loaded->checkpoint().warnings()) Note("warning: {}\n", warning);
   return loaded;
 }
 
@@ -129,6 +131,7 @@ Result<std::string> ReadText(const std::string& path) {
       return Error(Code::kResourceExhausted, "standard input: more than {} bytes", kInputBytesMax);
     }
   }
+  if (std::ferror(stdin) != 0) return FileError(errno, "read", "standard input");
   return text;
 }
 
@@ -176,7 +179,7 @@ Json ToJson(const Tokenizer& tokenizer, TokenId id, const sampling::Logprobs& lo
 
 Status Print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    return Error(Code::kUnavailable, "standard output: the reader is gone");
+    return Error(Code::kUnavailable, "standard output: cannot write: {}", std::strerror(errno));
   }
   return Status();
 }

@@ -2,6 +2,7 @@
 // What several commands need: finding and loading the model, reading inputs, token lists.
 #pragma once
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,7 +38,13 @@ std::string JoinIds(std::span<const TokenId> ids);
 
 Json ToJson(const Tokenizer& tokenizer, TokenId id, const sampling::Logprobs& logprobs);
 
-// Writes to stdout and flushes. kUnavailable where the reader is gone.
+// Writes to stdout and flushes. kUnavailable where that fails: the reader is gone, the disk is full.
 Status Print(std::string_view text);
+
+// Tells something on stderr. Where stderr is closed or full, nobody wants to know: fmt::print would throw.
+template <typename... Args>
+void Note(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
+}
 
 }  // namespace deepinfer::cli

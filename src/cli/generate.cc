@@ -40,9 +40,9 @@ Result<std::vector<TokenId>> PromptIds(const GenerateOptions& options, const eng
 
 void PrintStats(const engine::GenerateResult& result, size_t prompt_tokens) {
   const double decoded = static_cast<double>(result.ids.size()) - 1;
-  fmt::print(stderr, "prompt: {} tokens in {:.3f} s ({:.0f} tokens/s); answer: {} tokens in {:.3f} s ({:.0f} tokens/s)\n",
-             prompt_tokens, result.prefill_seconds, static_cast<double>(prompt_tokens) / result.prefill_seconds,
-             result.ids.size(), result.decode_seconds, decoded > 0 ? decoded / result.decode_seconds : 0.0);
+  Note("prompt: {} tokens in {:.3f} s ({:.0f} tokens/s); answer: {} tokens in {:.3f} s ({:.0f} tokens/s)\n",
+       prompt_tokens, result.prefill_seconds, static_cast<double>(prompt_tokens) / result.prefill_seconds,
+       result.ids.size(), result.decode_seconds, decoded > 0 ? decoded / result.decode_seconds : 0.0);
 }
 
 Json ToJson(const engine::GenerateResult& result, const engine::LoadedModel& loaded, const engine::GenerateRequest& request,
@@ -81,6 +81,7 @@ Result<int> Generate(const GenerateOptions& options) {
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Session> session, NewSession(*loaded, options.model));
 
   const InterruptScope interrupt;
+  request.go_on = [&] { return !interrupt.interrupted(); };
   Status printed;
   const bool stream_ids = options.ids && !options.json;
   size_t count = 0;

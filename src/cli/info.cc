@@ -152,7 +152,7 @@ void AppendText(const Json& json, const std::string& indent, std::string* out) {
 Result<int> Info(const InfoOptions& options) {
   DI_ASSIGN_OR_RETURN(const std::string directory, FindModel(options.model));
   DI_ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(directory));
-  for (const std::string& warning : checkpoint.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : checkpoint.warnings()) Note("warning: {}\n", warning);
   DI_ASSIGN_OR_RETURN(const std::string identity, checkpoint::ModelIdentity(checkpoint));
   DI_ASSIGN_OR_RETURN(const auto backend, engine::CreateBackend({.name = BackendName(options.model),
                                                                  .num_threads = options.model.threads,

@@ -81,7 +81,7 @@ Result<int> Score(const ScoreOptions& options) {
       "logits",
       {.dtype = DType::kF32, .shape = {rows, loaded->config().vocab_size}, .data = std::as_bytes(std::span(logits)).data()}};
   DI_RETURN_IF_ERROR(checkpoint::WriteSafetensors(options.logits, std::span(&tensor, 1)));
-  fmt::print(stderr, "{}: logits of {} positions\n", options.logits, rows);
+  Note("{}: logits of {} positions\n", options.logits, rows);
   return kExitOk;
 }
 

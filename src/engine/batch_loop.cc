@@ -117,7 +117,7 @@ void BatchEngine::Finish(StepJob* job) {
     if (!job->status.ok()) {
       stream->End(deepinfer::FinishReason::kError, job->status.message());
     } else if (result.num_tokens > 0 || result.failed) {
-      ++answer_tokens_;
+      answer_tokens_ += result.num_tokens;
       // The scheduler knows of ends that the executor saw; the others (stop strings, a consumer that threw) it hears now.
       if (!stream->Deliver(drawn) && !result.finished) scheduler_->Cancel(request);
     }

@@ -65,8 +65,13 @@ class Run {
 
 Result<GenerateResult> Run::Go() {
   auto start = Clock::now();
-  DI_ASSIGN_OR_RETURN(std::vector<float> logits, session_.Append({.ids = request_.prompt}));
+  Result<std::vector<float>> prefilled = session_.Append({.ids = request_.prompt, .go_on = request_.go_on});
   result_.prefill_seconds = SecondsSince(start);
+  if (prefilled.status().code() == Code::kCancelled) {
+    result_.finish = FinishReason::kCancelled;
+    return std::move(result_);
+  }
+  DI_ASSIGN_OR_RETURN(std::vector<float> logits, std::move(prefilled));
   for (const TokenId id : session_.tokens()) ++counts_.prompt[id];
   start = Clock::now();
   while (static_cast<int64_t>(result_.ids.size()) < request_.max_tokens) {

@@ -19,6 +19,8 @@ struct GenerateRequest {
   std::vector<std::string> stop;       // text that ends the answer and is not part of it
   bool ignore_eos = false;             // end tokens are tokens like any other
   std::optional<int> logprobs;         // that many alternatives beside each token's own log-probability
+  // Asked before every chunk of the prompt; false cancels: no token, and the session is empty.
+  std::function<bool()> go_on;
 };
 
 // One drawn token as it happens.

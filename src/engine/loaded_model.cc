@@ -9,7 +9,10 @@
 namespace deepinfer::engine {
 
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options) {
-  if (options.name == "reference") return backend::CreateReference();
+  if (options.name == "reference") {
+    if (options.variant.empty()) return backend::CreateReference();
+    return Error(Code::kInvalidArgument, "variant \"{}\": the reference backend has none", options.variant);
+  }
   if (options.name == "cpu") return backend::CreateCpu({.num_threads = options.num_threads, .variant = options.variant});
   if (options.name == "cuda") return backend::CreateCuda({});
   return Error(Code::kInvalidArgument, "backend \"{}\": there are cpu, cuda and reference", options.name);

@@ -161,7 +161,9 @@ Result<std::unique_ptr<Session>> Session::Create(const LoadedModel& loaded, cons
                                                          {.rows_max = effective.chunk,
                                                           .logit_rows_max = effective.chunk,
                                                           .activations = effective.activations}));
-  DI_ASSIGN_OR_RETURN(session->caches_, CacheMemory::Create(loaded.config(), effective, loaded.backend()));
+  Result<std::unique_ptr<CacheMemory>> caches = CacheMemory::Create(loaded.config(), effective, loaded.backend());
+  if (!caches.ok()) return caches.status().In(fmt::format("a context of {} positions", effective.context_max));
+  session->caches_ = *std::move(caches);
   return session;
 }
 
@@ -204,6 +206,11 @@ Result<std::vector<float>> Session::Append(const AppendRequest& request) {
   const Replay& replay = request.replay == nullptr ? exact : *request.replay;
   std::vector<float> logits;
   while (computed_ < size) {
+    if (request.go_on && !request.go_on()) {
+      // Windows of later layers hold only what this prompt's end needs: nothing can go on from the middle.
+      Clear();
+      return Error(Code::kCancelled, "cancelled within a prompt of {} tokens", size);
+    }
     const int32_t end = static_cast<int32_t>(std::min<int64_t>(size, computed_ + options_.chunk));
     DI_RETURN_IF_ERROR(RunChunk(computed_, end, logits_from, replay, &logits));
     computed_ = end;

@@ -4,6 +4,7 @@
 // Used by one thread at a time. The caches belong to the session; model and backend must outlive it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,6 +41,8 @@ struct AppendRequest {
   std::span<const float> embeds;
   // Starts of the layers for the positions that this call runs; nullptr: exact.
   const Replay* replay = nullptr;
+  // Asked before every chunk; false: kCancelled. Empty: goes on.
+  std::function<bool()> go_on;
 };
 
 class Session {
@@ -49,7 +52,8 @@ class Session {
 
   // Appends and runs tokens. Returns fp32 logits [rows, vocab]: of every new token (kAll), of the last (kLast), or
   // nothing. Errors: kInvalidArgument (an id outside the vocabulary), kResourceExhausted (the context is full; nothing
-  // was appended), kDataLoss (a mapped file was damaged: the session is unusable from then on).
+  // was appended), kDataLoss (a mapped file was damaged: the session is unusable from then on), kCancelled (by `go_on`;
+  // the session is as after Clear()).
   Result<std::vector<float>> Append(const AppendRequest& request);
 
   // Forgets every window row and open compressor group and goes back to `position`; global rows stay as they are. The

@@ -87,6 +87,16 @@ class Generate(unittest.TestCase):
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
 
+    def test_interrupt_within_a_long_prompt(self):
+        process = subprocess.Popen([PROGRAM, "generate", "word " * 12000, "-n", "1", "--chunk", "64"], stdout=subprocess.PIPE)
+        time.sleep(1)  # the model is loaded, the prompt takes seconds
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(text, b"\n")
+        self.assertLess(time.monotonic() - begin, 5)
+
 
 class Errors(unittest.TestCase):
     def refused(self, done, *parts, code=1):
@@ -122,6 +132,44 @@ class Errors(unittest.TestCase):
         self.refused(run("generate", "a", DEEPINFER_ACCELERATOR="abacus"), "abacus")
         self.refused(run("score", "--ids", "5,6", "--logits", "/nowhere/out"), "/nowhere/out")
         self.refused(run("score", "--ids-file", "/nowhere/ids"), "/nowhere/ids")
+
+    def test_numbers_out_of_range_are_wrong_usage(self):
+        for flag, value in (("--seed", "-1"), ("--seed", "18446744073709551616"), ("--ctx", "-1"), ("--chunk", "0"),
+                            ("--ctx", "99999999999999999999"), ("--max-tokens", "x"), ("--threads", "1025")):
+            done = run("generate", "a", flag, value)
+            self.assertEqual(done.returncode, 2, (flag, value, done.stderr))
+            self.assertIn(flag.encode(), done.stderr)
+            self.assertLess(len(done.stderr), 200)  # not a limit of 308 digits
+
+    def test_a_variant_of_the_reference_backend(self):
+        self.refused(run("generate", "a", "--backend", "reference", "--variant", "avx2"), "avx2", "reference")
+
+    def test_standard_streams_that_are_closed(self):
+        # The numbers 0 to 2 must not become files of the program's own: the model is not the prompt.
+        closed = lambda command: subprocess.run(["bash", "-c", f'"{PROGRAM}" {command}'], capture_output=True, timeout=60)
+        done = closed("generate -n 3 <&-")
+        self.assertEqual((done.returncode, done.stdout), (1, b""))
+        self.assertIn(b"standard input", done.stderr)
+        done = closed("generate a -n 3 >&-")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"standard output", done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out.safetensors"
+            self.assertEqual(closed(f"score --ids 5,6 --logits {out} <&- >&- 2>&-").returncode, 0)
+            self.assertEqual(read_safetensors(out)[0]["logits"]["shape"], [2, 8192])
+
+    def test_full_output(self):
+        done = subprocess.run(f'"{PROGRAM}" generate a -n 3 > /dev/full', shell=True, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"No space left", done.stderr)
+
+    def test_logits_never_replace_what_is_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = pathlib.Path(folder) / "pipe"
+            os.mkfifo(pipe)
+            self.refused(run("score", "--ids", "5,6", "--logits", pipe), "pipe", "not a regular file")
+            self.assertTrue(pipe.is_fifo())
+            self.assertEqual([p.name for p in pathlib.Path(folder).iterdir()], ["pipe"])
 
     def test_a_file_that_shrinks_while_it_is_used(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -172,6 +220,26 @@ class Chat(unittest.TestCase):
         counts = [int(line.split()[0][1:]) for line in done.stderr.decode().splitlines() if "new prompt tokens" in line]
         self.assertEqual(len(counts), 2)
         self.assertLess(counts[1], 16)
+
+    def test_text_that_is_no_utf8(self):
+        self.assertEqual(run("chat", "--system", b"\xff".decode(errors="surrogateescape")).returncode, 1)
+        done = run("chat", "-n", 24, stdin=b"/system \xff\n\xfe\nWhat is the capital of France?\n")
+        self.assertEqual(done.stderr.count(b"not valid UTF-8"), 2, done.stderr)
+        self.assertTrue(done.stdout.startswith(b"The capital of France is Paris.\n"), done.stdout)
+
+    def test_interrupt_within_a_long_prompt(self):
+        process = subprocess.Popen([PROGRAM, "chat", "-n", "20", "--chunk", "64"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"word " * 12000 + b"\n")
+        process.stdin.flush()
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        text, errors = process.communicate(b"What is the capital of France?\n", timeout=60)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn(b"(stopped)", errors)
+        self.assertNotIn(b"word", text)
 
     def test_thinking_is_told_apart(self):
         done = run("chat", "--think", "-n", 40, stdin=b"What is 17 + 25?\n")
