@@ -2,8 +2,8 @@
 #
 #   di_cuda_sources(di_backend_cuda backend/cuda)
 #
-# adds every *.cu below the folder, and the *.cc and *_test.cc of its subfolders: x_sm90.cu is compiled for sm_90a only, x_sm100.cu for sm_100a only, any other file
-# for both. An `a` architecture runs on that chip alone and gives access to its tensor-core instructions.
+# adds every *.cu below the folder, and the *.cc and *_test.cc of its subfolders: x_sm90.cu is compiled for sm_90a only,
+# x_sm100.cu for sm_100a only, any other file for both. An `a` architecture runs on that chip alone and gives access to its tensor-core instructions.
 find_program(DI_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(DI_NVCC)
   option(DI_CUDA "compile the CUDA backend (needs nvcc 13)" ON)

@@ -5,7 +5,8 @@
 //   cache, as GB/s of weights and as a share of the better of reading-and-summing and copying (read + written bytes);
 // - one synthetic layer at the published dimensions: a decode step on one thread and on all, and prefill in GFLOP/s;
 // - the same products from the second-level cache, where only the decoding of weights counts.
-// Figures are medians over the matrices or layers of a walk; on one thread, of the time that it ran. The buffer takes eight times the last-level cache.
+// Figures are medians over the matrices or layers of a walk; on one thread, of the time that it ran.
+// The buffer takes eight times the last-level cache.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

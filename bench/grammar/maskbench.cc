@@ -33,7 +33,9 @@ void PrintQuantiles(const char* what, std::vector<double> values) {
   std::sort(values.begin(), values.end());
   double sum = 0;
   for (double v : values) sum += v;
-  const auto at = [&](double q) { return values[std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())))]; };
+  const auto at = [&](double q) {
+    return values[std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())))];
+  };
   fmt::print("{}: n {} mean {:.1f} p50 {:.1f} p90 {:.1f} p99 {:.1f} p99.9 {:.1f} max {:.1f} us\n", what, values.size(),
              sum / static_cast<double>(values.size()), at(.5), at(.9), at(.99), at(.999), values.back());
 }

@@ -267,7 +267,9 @@ class LarkParser : public Scanner {
     GrammarRules result;
     result.root = "start";
     for (Blank(); !AtEnd(); Blank()) {
-      if (Peek() == '%') return Error(Code::kUnimplemented, "grammar: line {}: directives (%ignore, %import ...) are not supported", Line());
+      if (Peek() == '%') {
+        return Error(Code::kUnimplemented, "grammar: line {}: directives (%ignore, %import ...) are not supported", Line());
+      }
       while (Skip("?") || Skip("!")) {
       }
       GrammarRules::Rule rule;
@@ -275,7 +277,9 @@ class LarkParser : public Scanner {
       rule.name = Name();
       if (rule.name.empty()) return Bad("expected a rule name");
       Inline();
-      if (Peek() == '[' || Peek() == '{') return Error(Code::kUnimplemented, "grammar: line {}: attributes and templates are not supported", Line());
+      if (Peek() == '[' || Peek() == '{') {
+        return Error(Code::kUnimplemented, "grammar: line {}: attributes and templates are not supported", Line());
+      }
       uint64_t priority = 0;
       if (Skip(".") && !Number(&priority)) return Bad("expected a priority");
       Inline();

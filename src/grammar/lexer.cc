@@ -42,8 +42,13 @@ int SimpleEscape(uint8_t byte) {
 }  // namespace
 
 Lexer::Lexer(ExprPool* pool, Budget* budget)
-    : pool_(pool), budget_(budget), any_char_(AnyChar(pool)), text_(AnyText(pool)), more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))),
-      any_first_(pool->Concat(any_char_, ExprPool::kAll)), plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
+    : pool_(pool),
+      budget_(budget),
+      any_char_(AnyChar(pool)),
+      text_(AnyText(pool)),
+      more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))),
+      any_first_(pool->Concat(any_char_, ExprPool::kAll)),
+      plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
   states_.emplace_back();
   index_to_state_.push_back(kNoLex);
 }

@@ -17,7 +17,9 @@ struct Caches {
     const int32_t pages = tokens / kBlockTokens + 2;
     page_ids.resize(static_cast<size_t>(requests * pages));
     std::iota(page_ids.begin(), page_ids.end(), 0);
-    for (size_t i = 1; i < page_ids.size(); ++i) std::swap(page_ids[i], page_ids[static_cast<size_t>(random.Int(0, static_cast<int64_t>(i)))]);
+    for (size_t i = 1; i < page_ids.size(); ++i) {
+      std::swap(page_ids[i], page_ids[static_cast<size_t>(random.Int(0, static_cast<int64_t>(i)))]);
+    }
     block_ids = page_ids;
     std::reverse(block_ids.begin(), block_ids.end());
     first_page.assign(static_cast<size_t>(requests), 0);
@@ -295,7 +297,8 @@ TEST_P(CpuCaches, Attention) {
       table.push_back(std::cos(angle));
       table.push_back(std::sin(angle));
     }
-    std::vector<int32_t> floors(static_cast<size_t>(rows)), selected(static_cast<size_t>(rows * c.topk), -1), count(static_cast<size_t>(rows));
+    std::vector<int32_t> floors(static_cast<size_t>(rows)), selected(static_cast<size_t>(rows * c.topk), -1);
+    std::vector<int32_t> count(static_cast<size_t>(rows));
     for (int64_t r = 0; r < rows; ++r) {
       const auto at = static_cast<size_t>(r);
       floors[at] = random.Int(0, 2) == 0 ? batch.positions[at] - static_cast<int32_t>(random.Int(0, 20)) : 0;

@@ -48,8 +48,10 @@ class ExpertPass {
       h_rows_[s] = h_ + s * inter_max_;
       z_rows_[s] = z_ + s * p_.hidden;
     }
-    ForTasks([](const ExpertWeights& e) { return e.w1.rows; }, 2 * p_.hidden, [&](int thread, const ExpertTask& task) { Inner(thread, task); });
-    ForTasks([](const ExpertWeights& e) { return e.w2.rows; }, inter_max_, [&](int thread, const ExpertTask& task) { Outer(thread, task); });
+    ForTasks([](const ExpertWeights& e) { return e.w1.rows; }, 2 * p_.hidden,
+             [&](int thread, const ExpertTask& task) { Inner(thread, task); });
+    ForTasks([](const ExpertWeights& e) { return e.w2.rows; }, inter_max_,
+             [&](int thread, const ExpertTask& task) { Outer(thread, task); });
     context_.For(rows_, per_row_ * p_.hidden, [&](int, int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) Combine(r);
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend for NVIDIA data-centre GPUs: Hopper (sm_90a); sm_100a is compiled too. Other GPUs and old drivers are refused when the backend
-// is made, with a message that says what was found and what is needed.
+// The backend for NVIDIA data-centre GPUs: Hopper (sm_90a); sm_100a is compiled too. Other GPUs and old drivers are
+// refused when the backend is made, with a message that says what was found and what is needed.
 // One stream per backend; see backend/api/backend.h for threads, queues and errors. In a build without CUDA
 // (-DDI_CUDA=OFF) CreateCuda returns kUnimplemented.
 #pragma once
