@@ -160,7 +160,8 @@ Result<std::unique_ptr<Session>> Session::Create(const LoadedModel& loaded, cons
                       model::deepseek_v41::Model::Create(loaded.config(), loaded.weights(), loaded.backend(),
                                                          {.rows_max = effective.chunk,
                                                           .logit_rows_max = effective.chunk,
-                                                          .activations = effective.activations}));
+                                                          .activations = effective.activations,
+                                                          .draft_taps = effective.draft_taps}));
   Result<std::unique_ptr<CacheMemory>> caches = CacheMemory::Create(loaded.config(), effective, loaded.backend());
   if (!caches.ok()) return caches.status().In(fmt::format("a context of {} positions", effective.context_max));
   session->caches_ = *std::move(caches);

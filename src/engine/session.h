@@ -18,6 +18,7 @@ struct SessionOptions {
   int64_t context_max = 0;  // positions; 0: what the model was made for
   int64_t chunk = 512;      // rows of one forward pass
   backend::Activations activations = backend::Activations::kFp32;
+  bool draft_taps = false;  // show Tap::kDraftTaps (set_tap). REQUIRES: the config has a draft
 };
 
 enum class Logits { kNone, kLast, kAll };

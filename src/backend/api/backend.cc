@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/check.h"
+
 namespace deepinfer::backend {
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
@@ -21,5 +23,8 @@ void Buffer::Reset() {
   data_ = nullptr;
   size_bytes_ = 0;
 }
+
+void Backend::HcSum(const HcSumParams&) { DI_CHECK(!"HcSum: not implemented by this backend"); }
+void Backend::Add(const AddParams&) { DI_CHECK(!"Add: not implemented by this backend"); }
 
 }  // namespace deepinfer::backend

@@ -81,6 +81,9 @@ class Backend {
   virtual void Route(const RouteParams& p) = 0;
   virtual void Experts(const ExpertsParams& p) = 0;
   virtual void GatherRows(const GatherRowsParams& p) = 0;
+  // Of the draft model. A backend that does not override them cannot run one: calling them is a bug.
+  virtual void HcSum(const HcSumParams& p);
+  virtual void Add(const AddParams& p);
 
  protected:
   friend class Buffer;

@@ -89,6 +89,17 @@ struct HcCollapseParams {
   float* collapsed;          // out [rows, hidden]
 };
 
+// y = sum_s weights[s] * x[s], without a norm: what the draft model reads of the streams (spec/dspark.md 3.1, 3.5).
+struct HcSumParams {
+  int64_t rows;
+  int64_t streams;
+  int64_t hidden;
+  const float* x;        // [rows, streams, hidden]
+  const float* weights;  // [rows, streams]; nullptr: 1 / streams each
+  float* y;              // out [rows, y_stride], the first `hidden` of each
+  int64_t y_stride;
+};
+
 // x'[k] = post[k] * y + sum_j comb[j, k] * x[j], in place (spec/model.md 2).
 struct HcExpandParams {
   int64_t rows;
@@ -110,6 +121,16 @@ struct LinearParams {
   const float* x;    // [rows, x_stride], x_stride >= groups * w.cols
   int64_t x_stride;
   float* y;          // [rows, y_stride], y_stride >= w.rows
+  int64_t y_stride;
+};
+
+// y += x, the first `dim` values of each row.
+struct AddParams {
+  int64_t rows;
+  int64_t dim;
+  const float* x;  // [rows, x_stride]
+  int64_t x_stride;
+  float* y;        // [rows, y_stride]
   int64_t y_stride;
 };
 
@@ -233,8 +254,9 @@ struct IndexSelectParams {
   int32_t* selected_count;     // out [rows]
 };
 
-// softmax over window keys, chosen latents and the sink; K = V; the output is turned back by the row's position
-// (spec/model.md 3). Keys are summed by ascending position, window first.
+// softmax over window keys, chosen latents and the sink; K = V; the output is turned back by the row's table
+// (spec/model.md 3). Keys are summed by ascending position, window first. A row reads the `window` window keys that end
+// at positions[r]: at its own position, or, in a draft block, at the block's last one.
 struct AttentionParams {
   int64_t rows;
   int64_t heads;
@@ -244,7 +266,7 @@ struct AttentionParams {
   const float* table;             // [rows, rope_dim / 2, 2]
   const int32_t* positions;       // [rows]
   const int32_t* requests;        // [rows]
-  int32_t window;                 // positions, the row's own included
+  int32_t window;                 // keys, the one at positions[r] included
   const int32_t* window_floor;    // [rows]: nothing below this position is read
   WindowCache window_cache;
   bool has_latents = false;

@@ -45,7 +45,9 @@ class CpuBackend final : public Backend {
   void HcMix(const HcMixParams& p) override { cpu::HcMix(context_, p); }
   void HcCollapse(const HcCollapseParams& p) override { cpu::HcCollapse(context_, p); }
   void HcExpand(const HcExpandParams& p) override { cpu::HcExpand(context_, p); }
+  void HcSum(const HcSumParams& p) override { cpu::HcSum(context_, p); }
   void Linear(const LinearParams& p) override { cpu::Linear(context_, p); }
+  void Add(const AddParams& p) override { cpu::Add(context_, p); }
   void RmsNorm(const RmsNormParams& p) override { cpu::RmsNorm(context_, p); }
   void RopeTable(const RopeTableParams& p) override { cpu::RopeTable(context_, p); }
   void Rope(const RopeParams& p) override { cpu::Rope(context_, p); }

@@ -117,6 +117,28 @@ void HcExpand(Context& context, const HcExpandParams& p) {
   });
 }
 
+void HcSum(Context& context, const HcSumParams& p) {
+  const float mean = 1.0f / static_cast<float>(p.streams);
+  context.For(p.rows, p.streams * p.hidden, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* y = p.y + r * p.y_stride;
+      std::fill_n(y, p.hidden, 0.0f);
+      for (int64_t s = 0; s < p.streams; ++s) {
+        const float weight = p.weights != nullptr ? p.weights[r * p.streams + s] : mean;
+        context.kernels.add_scaled(p.x + (r * p.streams + s) * p.hidden, weight, p.hidden, y);
+      }
+    }
+  });
+}
+
+void Add(Context& context, const AddParams& p) {
+  context.For(p.rows, p.dim, [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      context.kernels.add_scaled(p.x + r * p.x_stride, 1.0f, p.dim, p.y + r * p.y_stride);
+    }
+  });
+}
+
 void RmsNorm(Context& context, const RmsNormParams& p) {
   context.For(p.rows, 2 * p.dim, [&](int, int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {

@@ -144,7 +144,30 @@ TEST_P(CpuRows, HcCollapseAndExpand) {
                           .x = out.data()});
         return out;
       });
+      for (const float* weights : {collapse.data(), static_cast<const float*>(nullptr)}) {
+        CheckRows(GetParam(), 257, 1e-6, [&](Backend& backend, int64_t first, int64_t n) {
+          auto out = Poisoned(n * (hidden + 5));
+          backend.HcSum({.rows = n, .streams = streams, .hidden = hidden, .x = x.data() + first * streams * hidden,
+                         .weights = weights == nullptr ? nullptr : weights + first * streams, .y = out.data(),
+                         .y_stride = hidden + 5});
+          return out;
+        });
+      }
     }
+  }
+}
+
+// One addition each: equal to the reference to the bit. What lies between the rows is left alone.
+TEST_P(CpuRows, Add) {
+  Random random(10);
+  for (const int64_t dim : {1, 15, 16, 129}) {
+    const auto x = random.Wide(257 * (dim + 3)), y = random.Wide(257 * (dim + 2));
+    CheckRows(GetParam(), 257, 0, [&](Backend& backend, int64_t first, int64_t n) {
+      std::vector<float> out(y.begin() + first * (dim + 2), y.begin() + (first + n) * (dim + 2));
+      backend.Add({.rows = n, .dim = dim, .x = x.data() + first * (dim + 3), .x_stride = dim + 3, .y = out.data(),
+                   .y_stride = dim + 2});
+      return out;
+    });
   }
 }
 

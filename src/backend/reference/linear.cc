@@ -45,6 +45,12 @@ void Linear(const LinearParams& p) {
   }
 }
 
+void Add(const AddParams& p) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    for (int64_t i = 0; i < p.dim; ++i) p.y[r * p.y_stride + i] += p.x[r * p.x_stride + i];
+  }
+}
+
 void RmsNorm(const RmsNormParams& p) {
   for (int64_t r = 0; r < p.rows; ++r) {
     const float* x = p.x + r * p.x_stride;

@@ -77,6 +77,20 @@ void HcCollapse(const HcCollapseParams& p) {
   }
 }
 
+void HcSum(const HcSumParams& p) {
+  for (int64_t r = 0; r < p.rows; ++r) {
+    const float* x = p.x + r * p.streams * p.hidden;
+    for (int64_t i = 0; i < p.hidden; ++i) {
+      double sum = 0;
+      for (int64_t s = 0; s < p.streams; ++s) {
+        const double weight = p.weights != nullptr ? p.weights[r * p.streams + s] : 1.0 / static_cast<double>(p.streams);
+        sum += weight * x[s * p.hidden + i];
+      }
+      p.y[r * p.y_stride + i] = static_cast<float>(sum);
+    }
+  }
+}
+
 void HcExpand(const HcExpandParams& p) {
   const int64_t n = p.streams;
   Row old(static_cast<size_t>(n));

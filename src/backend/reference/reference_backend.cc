@@ -32,7 +32,9 @@ class ReferenceBackend final : public Backend {
   void HcMix(const HcMixParams& p) override { reference::HcMix(p); }
   void HcCollapse(const HcCollapseParams& p) override { reference::HcCollapse(p); }
   void HcExpand(const HcExpandParams& p) override { reference::HcExpand(p); }
+  void HcSum(const HcSumParams& p) override { reference::HcSum(p); }
   void Linear(const LinearParams& p) override { reference::Linear(p); }
+  void Add(const AddParams& p) override { reference::Add(p); }
   void RmsNorm(const RmsNormParams& p) override { reference::RmsNorm(p); }
   void RopeTable(const RopeTableParams& p) override { reference::RopeTable(p); }
   void Rope(const RopeParams& p) override { reference::Rope(p); }

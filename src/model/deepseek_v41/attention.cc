@@ -146,7 +146,7 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
 
 void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap) {
   const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
-  const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0;
+  const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0, in_blocks = options.draft_block > 0;
   const RowArray& rope = compressed ? rope_yarn : rope_plain;
   const int64_t n = rows.size(), width = config.num_heads * config.head_dim;
   Linear(w.wq_a, input.as<float>(), config.hidden_size, qr.as<float>(), ActivationsOf(w.wq_a));
@@ -167,19 +167,24 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
   if (w.indexer) Select(layer, caches, tap);
 
   host_floors.clear();
+  host_ends.clear();
   for (const int32_t s : rows.segments()) {
-    host_floors.push_back(step.segments[static_cast<size_t>(s)].window_floor[static_cast<size_t>(layer)]);
+    const Segment& segment = step.segments[static_cast<size_t>(s)];
+    host_floors.push_back(segment.window_floor[static_cast<size_t>(layer)]);
+    host_ends.push_back(segment.end - 1);
+    DI_CHECK(!in_blocks || (segment.end - segment.begin == options.draft_block && !compressed));
   }
   dev.CopyToDevice(floors.as<void>(), host_floors.data(), host_floors.size() * 4);
+  if (in_blocks) dev.CopyToDevice(block_ends.data(), host_ends.data(), host_ends.size() * 4);
   dev.Attention({.rows = n,
                  .heads = config.num_heads,
                  .dim = config.head_dim,
                  .rope_dim = config.rope_dim,
                  .q = q.as<float>(),
                  .table = rope.as<float>(),
-                 .positions = rows.device_positions(),
+                 .positions = in_blocks ? block_ends.as<int32_t>() : rows.device_positions(),
                  .requests = rows.device_requests(),
-                 .window = static_cast<int32_t>(config.window),
+                 .window = static_cast<int32_t>(config.window + options.draft_block),
                  .window_floor = floors.as<int32_t>(),
                  .window_cache = caches.windows[static_cast<size_t>(layer)],
                  .has_latents = compressed,

@@ -6,6 +6,8 @@
 // collapse uses the PREVIOUS site's `pre` (spec/model.md 1).
 #include "model/deepseek_v41/forward.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "model/deepseek_v41/forward_impl.h"
 
@@ -31,6 +33,7 @@ void Model::Impl::Linear(const Matrix& w, const float* x, int64_t x_stride, floa
 
 void Model::Impl::Begin(const Step& step) {
   rows.Reset(dev, step);
+  tapped_rows.clear();
   const int64_t n = rows.size();
   DI_CHECK(n <= options.rows_max && static_cast<int64_t>(step.logit_rows.size()) <= options.logit_rows_max);
   dev.CopyToDevice(ids.data(), step.ids.data(), static_cast<size_t>(n) * 4);
@@ -62,7 +65,56 @@ void Model::Impl::Begin(const Step& step) {
   rope(weights.rope_yarn, rope_yarn);
 }
 
-const float* Model::Impl::Finish(const Step& step) {
+// Behind the last layer that the draft reads, the taps stay as they are while the rows shrink on.
+void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<RowArray*>* live) {
+  const std::vector<int64_t>& targets = config.draft.target_layers;
+  const auto at = std::find(targets.begin(), targets.end(), layer) - targets.begin();
+  const auto count = static_cast<int64_t>(targets.size());
+  if (at == count) return;
+  dev.HcSum({.rows = rows.size(),
+             .streams = config.hc_mult,
+             .hidden = config.hidden_size,
+             .x = streams.as<float>(),
+             .weights = nullptr,
+             .y = draft_taps.as<float>() + at * config.hidden_size,
+             .y_stride = count * config.hidden_size});
+  if (at + 1 < count) return;
+  tapped_rows.assign(rows.rows().begin(), rows.rows().end());
+  std::erase(*live, &draft_taps);
+  Tapped(tap, Tap::kDraftTaps, layer, draft_taps.as<void>(), draft_taps.row_bytes());
+}
+
+// The streams of the last rows to one row each, normed. A draft also wants them as they are before the norm.
+void Model::Impl::Collapse(int64_t n) {
+  const auto eps = static_cast<float>(config.rms_norm_eps);
+  if (options.draft_block == 0) {
+    dev.HcCollapse({.rows = n,
+                    .streams = config.hc_mult,
+                    .hidden = config.hidden_size,
+                    .x = final_streams.as<float>(),
+                    .collapse = final_pre.as<float>(),
+                    .norm_weight = weights.norm.data(),
+                    .norm_eps = eps,
+                    .collapsed = final_hidden.as<float>()});
+    return;
+  }
+  dev.HcSum({.rows = n,
+             .streams = config.hc_mult,
+             .hidden = config.hidden_size,
+             .x = final_streams.as<float>(),
+             .weights = final_pre.as<float>(),
+             .y = states.as<float>(),
+             .y_stride = config.hidden_size});
+  dev.RmsNorm({.rows = n,
+               .dim = config.hidden_size,
+               .x = states.as<float>(),
+               .x_stride = config.hidden_size,
+               .weight = weights.norm.data(),
+               .eps = eps,
+               .y = final_hidden.as<float>()});
+}
+
+float* Model::Impl::Finish(const Step& step) {
   host_final.clear();
   size_t i = 0;
   for (const int32_t wanted : step.logit_rows) {
@@ -81,14 +133,7 @@ const float* Model::Impl::Finish(const Step& step) {
   };
   gather(streams, final_streams);
   gather(pre, final_pre);
-  dev.HcCollapse({.rows = n,
-                  .streams = config.hc_mult,
-                  .hidden = config.hidden_size,
-                  .x = final_streams.as<float>(),
-                  .collapse = final_pre.as<float>(),
-                  .norm_weight = weights.norm.data(),
-                  .norm_eps = static_cast<float>(config.rms_norm_eps),
-                  .collapsed = final_hidden.as<float>()});
+  Collapse(n);
   dev.Linear({.rows = n,
               .w = weights.head,
               .x = final_hidden.as<float>(),
@@ -102,6 +147,16 @@ Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 int64_t Model::scratch_bytes() const { return impl_->scratch_bytes; }
 
+DraftTaps Model::draft_taps() const {
+  DI_CHECK(impl_->options.draft_taps);
+  return {.rows = impl_->tapped_rows, .values = impl_->draft_taps.as<float>()};
+}
+
+const float* Model::states() const {
+  DI_CHECK(impl_->options.draft_block > 0);
+  return impl_->states.as<float>();
+}
+
 Result<std::unique_ptr<Model>> Model::Create(const checkpoint::ModelConfig& config, const Weights& weights,
                                              backend::Backend& backend, const ModelOptions& options) {
   auto impl = std::make_unique<Impl>(config, weights, backend, options);
@@ -109,9 +164,9 @@ Result<std::unique_ptr<Model>> Model::Create(const checkpoint::ModelConfig& conf
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 
-const float* Model::Forward(const Step& step, const Caches& caches, const TapFn& tap) {
+float* Model::Forward(const Step& step, const Caches& caches, const TapFn& tap) {
   Impl& m = *impl_;
-  const std::vector<RowArray*> live = m.LiveArrays();
+  std::vector<RowArray*> live = m.LiveArrays();
   const int64_t row_bytes = m.streams.row_bytes();
   m.Begin(step);
   for (int64_t layer = 0; layer < m.config.num_layers; ++layer) {
@@ -119,6 +174,7 @@ const float* Model::Forward(const Step& step, const Caches& caches, const TapFn&
     if (layer == 0) m.rows.Narrow(m.dev, step, 0, live);
     m.Tapped(tap, Tap::kStreams, layer, m.streams.as<void>(), row_bytes);
     if (w.engram) m.Engram(*w.engram, layer, tap);
+    if (m.options.draft_taps) m.TakeDraftTaps(layer, tap, &live);
     m.Mix(w.hc_attn, w.attn_norm, m.pre, m.attn_pre);
     m.StoreKv(layer, step, caches);
     m.rows.Narrow(m.dev, step, layer + 1, live);

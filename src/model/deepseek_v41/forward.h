@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "backend/api/backend.h"
 #include "checkpoint/config.h"
@@ -18,6 +19,18 @@ struct ModelOptions {
   int64_t rows_max = 512;        // rows of a step
   int64_t logit_rows_max = 512;  // rows of a step whose logits can be had
   backend::Activations activations = backend::Activations::kFp32;
+  // Keep what the draft reads of each row (Model::draft_taps). REQUIRES: the config has a draft.
+  bool draft_taps = false;
+  // Not 0: every segment is a draft block of so many rows (dspark.h). A row sees the `window` window rows before the block
+  // and the whole block, and Model::states is kept. REQUIRES: no layer has a compressed branch.
+  int64_t draft_block = 0;
+};
+
+// What the draft reads of a pass: for each row that reached the last tapped layer, the mean of the streams that entered
+// each of the target layers, after the Engram (spec/dspark.md 3.1).
+struct DraftTaps {
+  std::span<const int32_t> rows;  // batch rows, ascending
+  const float* values = nullptr;  // device [rows, target layers, hidden]
 };
 
 class Model {
@@ -28,9 +41,15 @@ class Model {
   ~Model();
 
   // Queues the pass: updates the caches and leaves the logits of step.logit_rows, fp32 [logit_rows, vocab], in the
-  // returned device buffer, which the next call overwrites. REQUIRES: the step is consistent (step.h) and within the
-  // limits of the options.
-  const float* Forward(const Step& step, const Caches& caches, const TapFn& tap = nullptr);
+  // returned device buffer, which the caller may change and the next call overwrites. REQUIRES: the step is
+  // consistent (step.h) and within the limits of the options.
+  float* Forward(const Step& step, const Caches& caches, const TapFn& tap = nullptr);
+
+  // Of the last Forward; overwritten by the next. REQUIRES: options.draft_taps.
+  DraftTaps draft_taps() const;
+  // Of the last Forward: the streams of step.logit_rows at the end of the stack, summed but not normed, device
+  // [logit_rows, hidden]. REQUIRES: options.draft_block > 0.
+  const float* states() const;
 
   int64_t scratch_bytes() const;
 

@@ -36,12 +36,14 @@ struct Model::Impl {
   RowArray rope_plain, rope_yarn;
   RowArray selected, selected_count, blocks, block_count;
   RowArray floors, dead, engram_tokens;
+  RowArray draft_taps;  // shrinks until the last target layer
   // Scratch within a sublayer.
   Buffer qr, q, kv, attended, grouped, sublayer, index_q, index_weights, gate, latent, latent_rope, index_key;
   Buffer experts, expert_weights, engram_rows, engram_values, engram_kv, ids, use_embeds;
   Buffer final_index, final_streams, final_pre, final_hidden, logits;
+  Buffer block_ends, states;  // with options.draft_block
   LatentList latents;
-  std::vector<int32_t> host_floors, host_final;
+  std::vector<int32_t> host_floors, host_ends, host_final, tapped_rows;
   int64_t scratch_bytes = 0;
 
   Impl(const checkpoint::ModelConfig& c, const Weights& w, backend::Backend& b, const ModelOptions& o)
@@ -61,7 +63,9 @@ struct Model::Impl {
   void ListLatents(const Step& step, int32_t ratio);
   void Select(int64_t layer, const Caches& caches, const TapFn& tap);
   void Moe(int64_t layer, const TapFn& tap);
-  const float* Finish(const Step& step);
+  void TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<RowArray*>* live);
+  void Collapse(int64_t n);
+  float* Finish(const Step& step);
 
   Activations ActivationsOf(const Matrix& w) const;
   void Linear(const Matrix& w, const float* x, int64_t x_stride, float* y, Activations activations, int64_t groups = 1);

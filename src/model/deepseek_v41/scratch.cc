@@ -2,6 +2,7 @@
 // The scratch memory of a step, by row.
 #include <algorithm>
 
+#include "core/check.h"
 #include "model/deepseek_v41/forward_impl.h"
 
 namespace deepinfer::model::deepseek_v41 {
@@ -22,6 +23,10 @@ Status Model::Impl::AllocateRowArrays() {
   DI_RETURN_IF_ERROR(make(&blocks, std::max<int64_t>(config.candidate_blocks, 1) * 4));
   for (RowArray* array : {&selected_count, &block_count, &floors}) DI_RETURN_IF_ERROR(make(array, 4));
   DI_RETURN_IF_ERROR(make(&engram_tokens, std::max<int64_t>(config.engram.ngram_max, 1) * 4));
+  if (options.draft_taps) {
+    DI_CHECK(config.draft.present());
+    DI_RETURN_IF_ERROR(make(&draft_taps, static_cast<int64_t>(config.draft.target_layers.size()) * config.hidden_size * kFloat));
+  }
   return make(&dead, 1);
 }
 
@@ -55,6 +60,7 @@ Status Model::Impl::Allocate() {
       {&engram_kv, c.engram.present() ? (c.hc_mult + 1) * hidden * kFloat : 0},
       {&ids, 4},
       {&use_embeds, 1},
+      {&block_ends, options.draft_block > 0 ? 4 : 0},
       {&latents.device_last_row, 4},
       {&latents.device_index, 4},
       {&latents.device_requests, 4},
@@ -66,12 +72,15 @@ Status Model::Impl::Allocate() {
   DI_RETURN_IF_ERROR(make(&final_streams, m, c.hc_mult * hidden * kFloat));
   DI_RETURN_IF_ERROR(make(&final_pre, m, c.hc_mult * kFloat));
   DI_RETURN_IF_ERROR(make(&final_hidden, m, hidden * kFloat));
+  DI_RETURN_IF_ERROR(make(&states, options.draft_block > 0 ? m : 0, hidden * kFloat));
   return make(&logits, m, c.vocab_size * kFloat);
 }
 
 std::vector<RowArray*> Model::Impl::LiveArrays() {
-  return {&streams,        &input,  &pre,         &attn_pre, &post, &comb,         &rope_plain, &rope_yarn, &selected,
-          &selected_count, &blocks, &block_count, &floors,   &dead, &engram_tokens};
+  std::vector<RowArray*> live = {&streams,  &input,          &pre,    &attn_pre,    &post,   &comb, &rope_plain, &rope_yarn,
+                                 &selected, &selected_count, &blocks, &block_count, &floors, &dead, &engram_tokens};
+  if (options.draft_taps) live.push_back(&draft_taps);
+  return live;
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -53,7 +53,7 @@ struct Caches {
 
 // A look at what passes by, for tests and tools. `rows` are the batch rows that `data` holds, row after row. The data is
 // the device's: synchronise and copy before reading on a backend that is no CPU.
-enum class Tap { kStreams, kSelected, kExperts, kEngramRows };
+enum class Tap { kStreams, kSelected, kExperts, kEngramRows, kDraftTaps };
 using TapFn = std::function<void(Tap tap, int64_t layer, std::span<const int32_t> rows, const void* data, int64_t row_bytes)>;
 
 }  // namespace deepinfer::model::deepseek_v41

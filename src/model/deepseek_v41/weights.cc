@@ -17,15 +17,21 @@ using checkpoint::StoredMatrix;
 
 class Binder {
  public:
-  Binder(const checkpoint::Checkpoint& checkpoint, backend::Backend& backend) : checkpoint_(checkpoint), backend_(backend) {}
+  // `config`: of the layers to bind; the checkpoint's own, or that of its draft.
+  Binder(const checkpoint::Checkpoint& checkpoint, const checkpoint::ModelConfig& config, backend::Backend& backend)
+      : checkpoint_(checkpoint), config_(config), backend_(backend) {}
 
   Result<Weights> Bind(std::span<const int32_t> compressed_ids);
+  Result<DraftWeights> BindDraft(const Weights& trunk);
 
  private:
   Status BindAttention(const std::string& p, int64_t layer, AttentionWeights* w);
   Status BindMoe(const std::string& p, MoeWeights* w);
   Status BindEngram(const std::string& p, int64_t layer, EngramWeights* w);
-  Status BindLayer(int64_t layer, LayerWeights* w);
+  Status BindLayers(std::string_view stack, std::vector<LayerWeights>* layers);
+  Status BindLayer(const std::string& p, int64_t layer, LayerWeights* w);
+  Status BindConfidence(const std::string& name, DraftWeights* w);
+  Status BindRope(Weights* w);
   Status BindHc(const std::string& name, HcWeights* w);
   Status BindExpert(const std::string& p, backend::ExpertWeights* w);
 
@@ -40,6 +46,7 @@ class Binder {
   }
 
   const checkpoint::Checkpoint& checkpoint_;
+  const checkpoint::ModelConfig& config_;
   backend::Backend& backend_;
 };
 
@@ -100,7 +107,6 @@ Status Binder::BindHc(const std::string& name, HcWeights* w) {
 }
 
 Status Binder::BindAttention(const std::string& p, int64_t layer, AttentionWeights* w) {
-  const checkpoint::ModelConfig& config = checkpoint_.config();
   for (auto [name, matrix] : {std::pair{"wq_a", &w->wq_a}, {"wq_b", &w->wq_b}, {"wkv", &w->wkv}, {"wo_a", &w->wo_a},
                               {"wo_b", &w->wo_b}}) {
     DI_RETURN_IF_ERROR(Bind(p + name, matrix));
@@ -108,17 +114,17 @@ Status Binder::BindAttention(const std::string& p, int64_t layer, AttentionWeigh
   DI_RETURN_IF_ERROR(Bind(p + "q_norm.weight", &w->q_norm));
   DI_RETURN_IF_ERROR(Bind(p + "kv_norm.weight", &w->kv_norm));
   DI_RETURN_IF_ERROR(Bind(p + "attn_sink", &w->sink));
-  if (config.IsKvSource(layer)) {
+  if (config_.IsKvSource(layer)) {
     CompressorWeights& c = w->compressor.emplace();
     DI_RETURN_IF_ERROR(Bind(p + "compressor.wkv", &c.wkv));
-    if (config.compress_ratios[static_cast<size_t>(layer)] > 1) {
+    if (config_.compress_ratios[static_cast<size_t>(layer)] > 1) {
       DI_RETURN_IF_ERROR(Bind(p + "compressor.wgate", &c.wgate.emplace()));
     }
     DI_RETURN_IF_ERROR(Bind(p + "compressor.norm.weight", &c.norm));
     DI_RETURN_IF_ERROR(Bind(p + "indexer.wk", &c.index_wk));
     DI_RETURN_IF_ERROR(Bind(p + "indexer.k_norm.weight", &c.index_norm));
   }
-  if (config.IsIndexSource(layer)) {
+  if (config_.IsIndexSource(layer)) {
     IndexerWeights& i = w->indexer.emplace();
     DI_RETURN_IF_ERROR(Bind(p + "indexer.wq_b", &i.wq_b));
     DI_RETURN_IF_ERROR(Bind(p + "indexer.weights_proj", &i.weights_proj));
@@ -136,7 +142,7 @@ Status Binder::BindMoe(const std::string& p, MoeWeights* w) {
   DI_RETURN_IF_ERROR(Bind(p + "gate", &w->gate));
   DI_RETURN_IF_ERROR(Bind(p + "gate.bias", &w->bias));
   DI_RETURN_IF_ERROR(Bind(p + "gate.bias_vl", &w->image_bias));
-  w->experts.resize(static_cast<size_t>(checkpoint_.config().num_experts));
+  w->experts.resize(static_cast<size_t>(config_.num_experts));
   for (size_t e = 0; e < w->experts.size(); ++e) {
     DI_RETURN_IF_ERROR(BindExpert(fmt::format("{}experts.{}.", p, e), &w->experts[e]));
   }
@@ -144,7 +150,7 @@ Status Binder::BindMoe(const std::string& p, MoeWeights* w) {
 }
 
 Status Binder::BindEngram(const std::string& p, int64_t layer, EngramWeights* w) {
-  const checkpoint::EngramConfig& config = checkpoint_.config().engram;
+  const checkpoint::EngramConfig& config = config_.engram;
   DI_RETURN_IF_ERROR(Bind(p + "embed", &w->table));
   DI_RETURN_IF_ERROR(Bind(p + "wkv", &w->wkv));
   std::vector<float> product = Floats(p + "q_weight");
@@ -158,33 +164,70 @@ Status Binder::BindEngram(const std::string& p, int64_t layer, EngramWeights* w)
   return Put(std::span<const int64_t>(hash.offsets), &w->offsets);
 }
 
-Status Binder::BindLayer(int64_t layer, LayerWeights* w) {
-  const std::string p = fmt::format("layers.{}.", layer);
+Status Binder::BindLayer(const std::string& p, int64_t layer, LayerWeights* w) {
   DI_RETURN_IF_ERROR(Bind(p + "attn_norm.weight", &w->attn_norm));
   DI_RETURN_IF_ERROR(Bind(p + "ffn_norm.weight", &w->ffn_norm));
   DI_RETURN_IF_ERROR(BindHc(p + "hc_attn", &w->hc_attn));
   DI_RETURN_IF_ERROR(BindHc(p + "hc_ffn", &w->hc_ffn));
   DI_RETURN_IF_ERROR(BindAttention(p + "attn.", layer, &w->attn));
   DI_RETURN_IF_ERROR(BindMoe(p + "ffn.", &w->moe));
-  if (checkpoint_.config().HasEngram(layer)) DI_RETURN_IF_ERROR(BindEngram(p + "engram.", layer, &w->engram.emplace()));
+  if (config_.HasEngram(layer)) DI_RETURN_IF_ERROR(BindEngram(p + "engram.", layer, &w->engram.emplace()));
   return Status();
 }
 
+Status Binder::BindLayers(std::string_view stack, std::vector<LayerWeights>* layers) {
+  layers->resize(static_cast<size_t>(config_.num_layers));
+  for (int64_t l = 0; l < config_.num_layers; ++l) {
+    DI_RETURN_IF_ERROR(BindLayer(fmt::format("{}.{}.", stack, l), l, &(*layers)[static_cast<size_t>(l)]));
+  }
+  return Status();
+}
+
+Status Binder::BindRope(Weights* w) {
+  DI_RETURN_IF_ERROR(Put(RopeFrequencies(config_.rope_theta, config_.rope_dim, nullptr), &w->rope_plain));
+  return Put(RopeFrequencies(config_.compress_rope_theta, config_.rope_dim, &config_.yarn), &w->rope_yarn);
+}
+
+// One row, [hidden | rank], cut in two: its inputs lie in different buffers.
+Status Binder::BindConfidence(const std::string& name, DraftWeights* w) {
+  const StoredMatrix proj = checkpoint_.Matrix(name);
+  DI_CHECK(proj.format == StoredMatrix::Format::kBF16 && proj.rows == 1 && proj.columns > config_.hidden_size);
+  Matrix part{.format = WeightFormat::kBf16, .rows = 1, .cols = config_.hidden_size, .data = proj.weight};
+  DI_ASSIGN_OR_RETURN(w->confidence_hidden, backend_.BindMatrix(part));
+  part.data = proj.weight + MatrixRowBytes(part);
+  part.cols = proj.columns - config_.hidden_size;
+  DI_ASSIGN_OR_RETURN(w->confidence_markov, backend_.BindMatrix(part));
+  return Status();
+}
+
+Result<DraftWeights> Binder::BindDraft(const Weights& trunk) {
+  DraftWeights w;
+  w.stack.embed = trunk.embed;
+  w.stack.head = trunk.head;
+  DI_RETURN_IF_ERROR(BindLayers("mtp", &w.stack.layers));
+  DI_RETURN_IF_ERROR(BindRope(&w.stack));
+  const std::string last = fmt::format("mtp.{}.", config_.num_layers - 1);
+  DI_RETURN_IF_ERROR(Bind("mtp.0.main_proj", &w.main_proj));
+  DI_RETURN_IF_ERROR(Bind("mtp.0.main_norm.weight", &w.main_norm));
+  DI_RETURN_IF_ERROR(Bind(last + "norm.weight", &w.stack.norm));
+  DI_RETURN_IF_ERROR(Bind(last + "markov_head.embed", &w.markov_embed));
+  DI_RETURN_IF_ERROR(Bind(last + "markov_head.head", &w.markov_head));
+  DI_RETURN_IF_ERROR(BindConfidence(last + "confidence_head.proj", &w));
+  return w;
+}
+
 Result<Weights> Binder::Bind(std::span<const int32_t> compressed_ids) {
-  const checkpoint::ModelConfig& config = checkpoint_.config();
   Weights w;
   DI_RETURN_IF_ERROR(Bind("embed", &w.embed));
   DI_RETURN_IF_ERROR(Bind("head", &w.head));
   DI_RETURN_IF_ERROR(Bind("norm.weight", &w.norm));
-  w.layers.resize(static_cast<size_t>(config.num_layers));
-  for (int64_t l = 0; l < config.num_layers; ++l) DI_RETURN_IF_ERROR(BindLayer(l, &w.layers[static_cast<size_t>(l)]));
-  if (config.engram.present()) {
-    DI_CHECK(static_cast<int64_t>(compressed_ids.size()) == config.vocab_size);
+  DI_RETURN_IF_ERROR(BindLayers("layers", &w.layers));
+  if (config_.engram.present()) {
+    DI_CHECK(static_cast<int64_t>(compressed_ids.size()) == config_.vocab_size);
     DI_RETURN_IF_ERROR(Put(compressed_ids, &w.compressed_ids));
-    w.compressed_pad = compressed_ids[static_cast<size_t>(config.engram.pad_token_id)];
+    w.compressed_pad = compressed_ids[static_cast<size_t>(config_.engram.pad_token_id)];
   }
-  DI_RETURN_IF_ERROR(Put(RopeFrequencies(config.rope_theta, config.rope_dim, nullptr), &w.rope_plain));
-  DI_RETURN_IF_ERROR(Put(RopeFrequencies(config.compress_rope_theta, config.rope_dim, &config.yarn), &w.rope_yarn));
+  DI_RETURN_IF_ERROR(BindRope(&w));
   return w;
 }
 
@@ -192,7 +235,30 @@ Result<Weights> Binder::Bind(std::span<const int32_t> compressed_ids) {
 
 Result<Weights> BindWeights(const checkpoint::Checkpoint& checkpoint, std::span<const int32_t> compressed_ids,
                             backend::Backend& backend) {
-  return Binder(checkpoint, backend).Bind(compressed_ids);
+  return Binder(checkpoint, checkpoint.config(), backend).Bind(compressed_ids);
+}
+
+checkpoint::ModelConfig DraftStackConfig(const checkpoint::ModelConfig& trunk) {
+  checkpoint::ModelConfig c = trunk;
+  c.num_layers = trunk.draft.num_stages;
+  c.num_experts = trunk.draft.num_experts;
+  c.num_experts_per_token = trunk.draft.num_experts_per_token;
+  c.compress_ratios.assign(static_cast<size_t>(c.num_layers), 0);
+  c.kv_sources.clear();
+  c.index_sources.clear();
+  c.index_heads = c.index_topk = c.candidate_blocks = 0;
+  c.candidate_source.reset();
+  c.engram = {};
+  c.draft = {};
+  c.vision.reset();
+  return c;
+}
+
+Result<DraftWeights> BindDraftWeights(const checkpoint::Checkpoint& checkpoint, const Weights& trunk,
+                                      backend::Backend& backend) {
+  if (!checkpoint.has_draft()) return Error(Code::kNotFound, "the checkpoint has no draft model (mtp.*)");
+  const checkpoint::ModelConfig config = DraftStackConfig(checkpoint.config());
+  return Binder(checkpoint, config, backend).BindDraft(trunk);
 }
 
 std::vector<float> RopeFrequencies(double theta, int64_t rope_dim, const checkpoint::YarnConfig* yarn) {

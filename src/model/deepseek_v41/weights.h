@@ -85,10 +85,28 @@ struct Weights {
   Vector rope_yarn;   // of layers with a compressed branch
 };
 
+// The draft model. Its stages are layers without a compressed branch: `stack` is bound as the weights of a model of
+// DraftStackConfig, with the trunk's embedding and head.
+struct DraftWeights {
+  Weights stack;
+  Matrix main_proj;  // [hidden, target layers * hidden]
+  Vector main_norm;
+  Matrix markov_embed, markov_head;                 // [vocab, rank]
+  Matrix confidence_hidden, confidence_markov;      // [1, hidden], [1, rank]: the two parts of confidence_head.proj
+};
+
+// The stages as a stack of their own: what its layers are like, without anything that only the trunk has.
+checkpoint::ModelConfig DraftStackConfig(const checkpoint::ModelConfig& trunk);
+
 // Binds everything but draft and vision. `compressed_ids` is the Engram's token map (tokenizer/compressed_vocab.h); it is
 // empty where the model has no Engram. Errors: as the checkpoint's; kResourceExhausted when the device is full.
 Result<Weights> BindWeights(const checkpoint::Checkpoint& checkpoint, std::span<const int32_t> compressed_ids,
                             backend::Backend& backend);
+
+// Binds the draft (mtp.*); embedding and head are those of `trunk`, the weights of the same checkpoint on the same
+// backend. Errors: kNotFound where the checkpoint has no draft (its warnings say why); kResourceExhausted.
+Result<DraftWeights> BindDraftWeights(const checkpoint::Checkpoint& checkpoint, const Weights& trunk,
+                                      backend::Backend& backend);
 
 // Inverse frequencies in fp32 (spec/checkpoint.md 5): 1 / theta^(2i / rope_dim), blended with YaRN if it is given.
 std::vector<float> RopeFrequencies(double theta, int64_t rope_dim, const checkpoint::YarnConfig* yarn);
