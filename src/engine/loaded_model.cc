@@ -44,6 +44,12 @@ std::string NumericIdentity(const backend::Backend& backend, backend::Activation
 }
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory, const BackendOptions& options) {
+  DI_ASSIGN_OR_RETURN(std::unique_ptr<backend::Backend> backend, CreateBackend(options));
+  return Load(directory, std::move(backend));
+}
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory,
+                                                       std::unique_ptr<backend::Backend> backend) {
   DI_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(directory));
   const std::string tokenizer_path = directory + "/tokenizer.json";
   DI_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(tokenizer_path));
@@ -66,7 +72,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& direct
     compressed_ids.resize(static_cast<size_t>(config.vocab_size),
                           compressed_ids[static_cast<size_t>(config.engram.pad_token_id)]);
   }
-  DI_ASSIGN_OR_RETURN(loaded->backend_, CreateBackend(options));
+  loaded->backend_ = std::move(backend);
   DI_ASSIGN_OR_RETURN(loaded->weights_,
                       model::deepseek_v41::BindWeights(loaded->checkpoint_, compressed_ids, *loaded->backend_));
   return loaded;

@@ -32,6 +32,8 @@ class LoadedModel {
  public:
   // `directory` holds config.json, the shards and tokenizer.json. Errors name file and tensor.
   static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, const BackendOptions& options);
+  // The same on a backend of the caller's.
+  static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, std::unique_ptr<backend::Backend> backend);
 
   const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
   const checkpoint::ModelConfig& config() const { return checkpoint_.config(); }

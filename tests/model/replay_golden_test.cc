@@ -13,16 +13,17 @@ using engine::Session;
 
 constexpr double kTolerance = 1e-4;
 
-class ReplayGolden : public testing::TestWithParam<std::string> {
+class ReplayGolden : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   ReplayGolden()
-      : loaded_(LoadFolder(GetParam(), {.name = "reference"})),
-        ids_(Vectors(kModelDir + GetParam() + "/golden.safetensors").Get<int32_t>("ids.1")),
-        replay_(kModelDir + GetParam() + "/replay.safetensors"),
+      : loaded_(LoadFolder(Folder(), {.name = std::get<0>(GetParam())})),
+        ids_(Vectors(kModelDir + Folder() + "/golden.safetensors").Get<int32_t>("ids.1")),
+        replay_(kModelDir + Folder() + "/replay.safetensors"),
         prompt_(replay_.Get<int32_t>("prompt_length")[0]),
         layers_(static_cast<size_t>(loaded_->config().num_layers)),
         window_(static_cast<int32_t>(loaded_->config().window)) {}
 
+  static std::string Folder() { return std::get<1>(GetParam()); }
   std::unique_ptr<Session> NewSession(int64_t chunk) { return Must(Session::Create(*loaded_, {.chunk = chunk})); }
 
   // r[L] = a; r[l] = max(0, min(r[l + 1] - (W - 1), P if layer l is a KV source)).
@@ -120,8 +121,12 @@ TEST_P(ReplayGolden, Bounded) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, ReplayGolden, testing::Values("base", "sources", "engram"),
-                         [](const auto& instance) { return instance.param; });
+INSTANTIATE_TEST_SUITE_P(All, ReplayGolden,
+                         testing::Combine(testing::Values("reference", "cpu"),
+                                          testing::Values("base", "sources", "engram")),
+                         [](const auto& instance) {
+                           return std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
+                         });
 
 }  // namespace
 }  // namespace deepinfer::golden
