@@ -11,7 +11,8 @@
 //
 // This header needs the standard library only. All functions of an Engine may be called from any thread. Outputs are
 // delivered on the engine's own thread (or inside Step), one at a time: a consumer should hand them on and return; it may
-// call Submit and Cancel, but not Wait. A consumer that throws ends its own request and nothing else.
+// call Submit and Cancel, but not Wait. A consumer that throws ends its own request and nothing else. Destroying an Engine
+// drops requests that have not ended: their consumers hear nothing more.
 #pragma once
 
 #include <cstdint>

@@ -50,6 +50,8 @@ Status BatchEngine::Prepare() {
   DI_RETURN_IF_ERROR(InRange("context_max", options_.context_max, 0, model.max_positions));
   DI_RETURN_IF_ERROR(InRange("requests_running_max", options_.requests_running_max, 1, 1 << 16));
   DI_RETURN_IF_ERROR(InRange("step_rows_max", options_.step_rows_max, options_.requests_running_max + 1, 1 << 20));
+  DI_RETURN_IF_ERROR(InRange("requests_waiting_max", options_.requests_waiting_max, 1, 1 << 24));
+  DI_RETURN_IF_ERROR(InRange("snapshot_every_blocks", options_.snapshot_every_blocks, 0, 1 << 24));
   DI_RETURN_IF_ERROR(InRange("prefill_rows_max", options_.prefill_rows_max, 0, options_.step_rows_max));
   DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options_.activations));
   config_.layers = ShapeOf(model);

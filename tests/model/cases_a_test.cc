@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "backend/cpu/cpu_backend.h"
 #include "engine/generate.h"
 #include "tests/model/golden.h"
 
@@ -73,6 +74,57 @@ TEST(CasesA, A15_SecondTurnAfterATrimmedCache) {
   const auto session = NewSession(64);
   Last(*session, turn);
   EXPECT_EQ(Last(*session, next), Ref(both));
+}
+
+// Index keys written into blocks that lie anywhere, read back by the score path: the layout of writer and reader is one.
+TEST(CasesA, A19_IndexKeyLayout) {
+  const auto cpu = Must(backend::CreateCpu({.num_threads = 1}));
+  constexpr int32_t kDim = 128, kRope = 32;
+  const std::vector<float> weight(kDim, 1.0F), turn = {1, 0};  // cos 1, sin 0: no rotation
+  for (const int32_t n : {1, 63, 64, 65, 200}) {
+    const std::vector<int32_t> blocks = {5, 2, 7, 0};
+    backend::GlobalCache cache{.blocks = blocks.data(), .blocks_stride = 4, .ratio = 2, .dim = 64, .index_dim = kDim};
+    std::vector<std::byte> memory(static_cast<size_t>(8 * cache.block_bytes()), std::byte{0xAA});
+    cache.base = memory.data();
+    // Key j is a unit vector along channel j mod 128 (after the norm: sqrt(128)), its sign by j / 128.
+    std::vector<float> keys(static_cast<size_t>(n * kDim)), table;
+    std::vector<int32_t> index, requests(static_cast<size_t>(n));
+    for (int32_t j = 0; j < n; ++j) {
+      keys[static_cast<size_t>(j * kDim + j % kDim)] = j / kDim == 0 ? 1.0F : -1.0F;
+      index.push_back(j);
+      for (int pair = 0; pair < kRope / 2; ++pair) table.insert(table.end(), turn.begin(), turn.end());
+    }
+    cpu->StoreIndexKey({.latents = n,
+                        .rope_dim = kRope,
+                        .key = keys.data(),
+                        .norm_weight = weight.data(),
+                        .norm_eps = 1e-20F,
+                        .table = table.data(),
+                        .index = index.data(),
+                        .requests = requests.data(),
+                        .cache = cache});
+    // A query along channel c finds key c, and along -c the key with the other sign where there is one.
+    for (const int32_t wanted : {0, n / 2, n - 1}) {
+      std::vector<float> q(kDim);
+      q[static_cast<size_t>(wanted % kDim)] = wanted / kDim == 0 ? 1.0F : -1.0F;
+      const float one = 1;
+      const int32_t position = 2 * n - 1, request = 0;
+      int32_t selected = -1, count = 0;
+      cpu->IndexSelect({.rows = 1,
+                        .heads = 1,
+                        .q = q.data(),
+                        .weights = &one,
+                        .weight_scale = 1,
+                        .score_scale = 1,
+                        .positions = &position,
+                        .requests = &request,
+                        .cache = cache,
+                        .topk = 1,
+                        .selected = &selected,
+                        .selected_count = &count});
+      EXPECT_EQ(selected, wanted) << n;
+    }
+  }
 }
 
 TEST(CasesA, A22_PrefillAgainstDecode) {

@@ -31,7 +31,7 @@ struct Segment {
 };
 
 struct Step {
-  std::span<const Segment> segments;  // in ascending order of request, at most one per request
+  std::span<const Segment> segments;  // at most one per request, in any order
   // For each row (segments one after the other): the token and the ngram_max - 1 before it; -1 where the sequence
   // starts or an image token blocks the view (that token itself included). [rows, lookback], lookback >= 1.
   std::span<const int32_t> tokens;
