@@ -136,50 +136,70 @@ void Attend(const AttendArgs& a) {
   }
 }
 
-// Sixteen index keys (e2m1 pairs, an e8m0 scale per 32) to columns [dim][16]; keys from n on are zeros.
+#ifndef DI_FP4_COLUMNS
+void LoadFp4Columns(const uint8_t* const keys[16], Vec scale, float* columns) {
+  float scales[16], values[32];
+  Store(scales, scale);
+  for (int j = 0; j < 16; ++j) {
+    const Fp4Table table = ScaledFp4Table(scales[j]);
+    Store(values, LoadFp4(keys[j], table));
+    Store(values + 16, LoadFp4(keys[j] + 8, table));
+    for (int i = 0; i < 32; ++i) columns[i * 16 + j] = values[i];
+  }
+}
+#endif
+
+// Up to sixteen index keys (e2m1 pairs, an e8m0 scale per 32) to columns [dim][16]; the last key stands in for absent ones.
 void IndexKeysToColumns(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* columns) {
-  float rows[16 * 32];
   for (int64_t i = 0; i < dim; i += 32) {
+    const uint8_t* block[16];
+    float scale[16];
     for (int64_t j = 0; j < 16; ++j) {
-      if (j < n) {
-        const Fp4Table table = ScaledFp4Table(kE8m0.value[scales[j][i / 32]]);
-        Store(rows + j * 32, LoadFp4(codes[j] + i / 2, table));
-        Store(rows + j * 32 + 16, LoadFp4(codes[j] + i / 2 + 8, table));
-      } else {
-        Store(rows + j * 32, Set(0.0f));
-        Store(rows + j * 32 + 16, Set(0.0f));
-      }
+      const int64_t key = j < n ? j : n - 1;
+      block[j] = codes[key] + i / 2;
+      scale[j] = kE8m0.value[scales[key][i / 32]];
     }
-    Transpose16(rows, 32, columns + i * 16);
-    Transpose16(rows + 16, 32, columns + i * 16 + 256);
+    LoadFp4Columns(block, Load(scale), columns + i * 16);
   }
 }
 
-// sum += weights[h] * relu(q_h . k) over H heads, for sixteen keys in lanes.
-template <int H>
-DI_SIMD Vec AddHeads(const float* columns, int64_t dim, const float* q, const float* weights, Vec sum) {
-  Vec dot[H];
-  for (int h = 0; h < H; ++h) dot[h] = Set(0.0f);
-  for (int64_t i = 0; i < dim; ++i) {
-    const Vec key = Load(columns + i * 16);
-#pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) dot[h] = MulAdd(Set(q[h * dim + i]), key, dot[h]);
+// sum[g] += weights[h] * relu(q_h . k) over H heads, for G runs of sixteen keys in lanes.
+template <int H, int G>
+DI_SIMD void AddHeads(const float* columns, int64_t dim, const float* q, const float* weights, Vec (&sum)[G]) {
+  Vec dot[H][G];
+  for (int h = 0; h < H; ++h) {
+    for (int g = 0; g < G; ++g) dot[h][g] = Set(0.0f);
   }
-  for (int h = 0; h < H; ++h) sum = MulAdd(Set(weights[h]), Max(Set(0.0f), dot[h]), sum);
-  return sum;
+  for (int64_t i = 0; i < dim; ++i) {
+    Vec key[G];
+    for (int g = 0; g < G; ++g) key[g] = Load(columns + (g * dim + i) * 16);
+#pragma GCC unroll 8
+    for (int h = 0; h < H; ++h) {
+      const Vec value = Set(q[h * dim + i]);
+      for (int g = 0; g < G; ++g) dot[h][g] = MulAdd(value, key[g], dot[h][g]);
+    }
+  }
+  for (int h = 0; h < H; ++h) {
+    for (int g = 0; g < G; ++g) sum[g] = MulAdd(Set(weights[h]), Max(Set(0.0f), dot[h][g]), sum[g]);
+  }
+}
+
+template <int G>
+void ScoreRuns(const IndexScoreArgs& a, int64_t first) {
+  const float* columns = a.columns + first * a.dim;
+  Vec sum[G];
+  for (int g = 0; g < G; ++g) sum[g] = Set(0.0f);
+  int64_t h = 0;
+  for (; h + 8 <= a.heads; h += 8) AddHeads<8, G>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
+  for (; h + 4 <= a.heads; h += 4) AddHeads<4, G>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
+  for (; h < a.heads; ++h) AddHeads<1, G>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
+  for (int g = 0; g < G; ++g) StorePart(a.scores + first + g * 16, sum[g] * Set(a.score_scale), a.keys - first - g * 16);
 }
 
 void IndexScores(const IndexScoreArgs& a) {
-  constexpr int kHeads = 8;  // enough chains to hide the latency of a multiply-add
-  for (int64_t j = 0; j < a.keys; j += 16) {
-    const float* columns = a.columns + j * a.dim;
-    Vec sum = Set(0.0f);
-    int64_t h = 0;
-    for (; h + kHeads <= a.heads; h += kHeads) sum = AddHeads<kHeads>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
-    for (; h + 4 <= a.heads; h += 4) sum = AddHeads<4>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
-    for (; h < a.heads; ++h) sum = AddHeads<1>(columns, a.dim, a.q + h * a.dim, a.weights + h, sum);
-    StorePart(a.scores + j, sum * Set(a.score_scale), a.keys - j);
-  }
+  int64_t j = 0;
+  for (; j + (kKeyTile - 1) * 16 < a.keys; j += kKeyTile * 16) ScoreRuns<kKeyTile>(a, j);
+  for (; j < a.keys; j += 16) ScoreRuns<1>(a, j);
 }
 
 }  // namespace

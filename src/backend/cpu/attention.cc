@@ -46,6 +46,7 @@ class Attender {
   Attender(const Context& context, const AttentionParams& p, Arena& arena)
       : context_(context),
         p_(p),
+        rows_(p.latent_cache),
         window_(p.window + kRowsTogether, p.dim, arena),
         latents_(p.has_latents ? p.topk : 0, p.dim, arena),
         q_(arena.Take<const float*>(p.heads)),
@@ -83,7 +84,7 @@ class Attender {
   KeyPanels Latents(int64_t r) {
     latents_.Clear();
     for (int32_t c = 0; p_.has_latents && c < p_.selected_count[r]; ++c) {
-      const GlobalRow row = FindGlobalRow(p_.latent_cache, p_.requests[r], p_.selected[r * p_.topk + c]);
+      const GlobalRow row = rows_.Find(p_.requests[r], p_.selected[r * p_.topk + c]);
       latents_.Add(row.latent_codes, row.latent_scales);
     }
     return latents_.Decode(context_.kernels.latent_panels);
@@ -91,6 +92,7 @@ class Attender {
 
   const Context& context_;
   const AttentionParams& p_;
+  const GlobalRows rows_;
   Decoder window_;
   Decoder latents_;
   const float** q_;

@@ -88,6 +88,7 @@ void Compress(Context& context, const CompressParams& p) {
 }
 
 void StoreLatent(Context& context, const StoreLatentParams& p) {
+  const GlobalRows rows(p.cache);
   const int64_t dim = p.cache.dim;
   context.For(p.latents, dim * kStoreWork, [&](int thread, int64_t begin, int64_t end) {
     Arena& arena = context.arena(thread);
@@ -96,7 +97,7 @@ void StoreLatent(Context& context, const StoreLatentParams& p) {
     for (int64_t l = begin; l < end; ++l) {
       std::copy_n(p.latent + l * dim, dim, x);
       context.kernels.rope(x, dim, p.rope_dim, p.table + l * p.rope_dim);
-      const GlobalRow row = FindGlobalRow(p.cache, p.requests[l], p.index[l]);
+      const GlobalRow row = rows.Find(p.requests[l], p.index[l]);
       for (int64_t b = 0; b < dim; b += numeric::kLatentBlock) {
         row.latent_scales[b / numeric::kLatentBlock] = numeric::QuantizeLatentBlock(x + b, row.latent_codes + b / 2);
       }
@@ -105,6 +106,7 @@ void StoreLatent(Context& context, const StoreLatentParams& p) {
 }
 
 void StoreIndexKey(Context& context, const StoreIndexKeyParams& p) {
+  const GlobalRows rows(p.cache);
   const int64_t dim = p.cache.index_dim;
   context.For(p.latents, dim * kStoreWork, [&](int thread, int64_t begin, int64_t end) {
     Arena& arena = context.arena(thread);
@@ -113,7 +115,7 @@ void StoreIndexKey(Context& context, const StoreIndexKeyParams& p) {
     for (int64_t l = begin; l < end; ++l) {
       context.kernels.rms_norm(p.key + l * dim, p.norm_weight, p.norm_eps, dim, key);
       context.kernels.rope(key, dim, p.rope_dim, p.table + l * p.rope_dim);
-      const GlobalRow row = FindGlobalRow(p.cache, p.requests[l], p.index[l]);
+      const GlobalRow row = rows.Find(p.requests[l], p.index[l]);
       for (int64_t b = 0; b < dim; b += numeric::kIndexBlock) {
         row.index_scales[b / numeric::kIndexBlock] = numeric::QuantizeIndexBlock(key + b, row.index_codes + b / 2);
       }

@@ -24,7 +24,7 @@ constexpr int64_t kRowsTogether = 16;
 class KeyChunk {
  public:
   KeyChunk(const Context& context, const GlobalCache& cache, Arena& arena)
-      : context_(context), cache_(cache), columns_(arena.Take<float>(kChunk * cache.index_dim)) {}
+      : context_(context), rows_(cache), dim_(cache.index_dim), columns_(arena.Take<float>(kChunk * cache.index_dim)) {}
 
   void Clear() { size_ = 0; }
   bool full() const { return size_ == kChunk; }
@@ -33,21 +33,22 @@ class KeyChunk {
   const float* columns() const { return columns_; }
 
   void Add(int32_t request, int32_t item) {
-    const GlobalRow row = FindGlobalRow(cache_, request, item);
+    const GlobalRow row = rows_.Find(request, item);
     codes_[size_] = row.index_codes;
     scales_[size_] = row.index_scales;
     items_[size_++] = item;
   }
   void Decode() {
     for (int64_t i = 0; i < size_; i += 16) {
-      context_.kernels.index_columns(codes_ + i, scales_ + i, std::min<int64_t>(16, size_ - i), cache_.index_dim,
-                                     columns_ + i * cache_.index_dim);
+      context_.kernels.index_columns(codes_ + i, scales_ + i, std::min<int64_t>(16, size_ - i), dim_,
+                                     columns_ + i * dim_);
     }
   }
 
  private:
   const Context& context_;
-  const GlobalCache& cache_;
+  const GlobalRows rows_;
+  const int64_t dim_;
   float* columns_;
   int64_t size_ = 0;
   int32_t items_[kChunk];
@@ -86,14 +87,17 @@ class RowSelector {
     return true;
   }
 
-  // The first n keys of the chunk; chunks come in ascending order.
-  void Add(const KeyChunk& keys, int64_t n) {
-    float scores[kChunk];
+  // Scores of the first n keys of the chunk.
+  void Score(const KeyChunk& keys, int64_t n, float* scores) const {
     context_.kernels.index_scores({.heads = p_.heads, .dim = p_.cache.index_dim, .keys = n, .columns = keys.columns(),
                                    .q = p_.q + r_ * p_.heads * p_.cache.index_dim, .weights = weights_,
                                    .score_scale = p_.score_scale, .scores = scores});
-    best_.Add(scores, keys.items(), n);
-    if (p_.candidates == Candidates::kPublish) PoolBlocks(scores, keys.items(), n);
+  }
+
+  // Takes in up to kChunk scored latents; they ascend, within a call and from call to call.
+  void Take(const float* scores, const int32_t* items, int64_t n) {
+    best_.Add(scores, items, n);
+    if (p_.candidates == Candidates::kPublish) PoolBlocks(scores, items, n);
   }
 
   void Finish() {
@@ -137,22 +141,62 @@ class RowSelector {
   float pooled_ = -INFINITY;
 };
 
-// A row inside its candidate blocks.
-void SelectRestricted(const IndexSelectParams& p, int64_t r, KeyChunk& keys, RowSelector& row) {
-  const auto flush = [&] {
-    keys.Decode();
-    row.Add(keys, keys.size());
-    keys.Clear();
-  };
-  keys.Clear();
+// The latents that a row chooses among, ascending: inside its candidate blocks, or all visible ones.
+int64_t ListItems(const IndexSelectParams& p, int64_t r, int64_t visible, int32_t* items) {
+  if (p.candidates != Candidates::kRestrict) {
+    std::iota(items, items + visible, 0);
+    return visible;
+  }
+  int64_t n = 0;
   for (int32_t b = 0; b < p.block_count[r]; ++b) {
     const int64_t begin = p.blocks[r * p.blocks_max + b] * p.block_size;
-    for (int64_t j = begin; j < std::min(begin + p.block_size, row.visible()); ++j) {
-      keys.Add(p.requests[r], static_cast<int32_t>(j));
-      if (keys.full()) flush();
-    }
+    for (int64_t j = begin; j < std::min(begin + p.block_size, visible); ++j) items[n++] = static_cast<int32_t>(j);
   }
-  flush();
+  return n;
+}
+int64_t ItemsMax(const IndexSelectParams& p, int64_t visible) {
+  return p.candidates == Candidates::kRestrict ? std::min(visible, p.blocks_max * p.block_size) : visible;
+}
+
+// A row inside its candidate blocks, on one thread.
+void SelectRestricted(const Context& context, const IndexSelectParams& p, int64_t r, KeyChunk& keys, Arena& arena) {
+  RowSelector row(context, p, r, arena);
+  int32_t* items = arena.Take<int32_t>(ItemsMax(p, row.visible()));
+  const int64_t n = ListItems(p, r, row.visible(), items);
+  for (int64_t first = 0; first < n; first += kChunk) {
+    keys.Clear();
+    for (int64_t i = first; i < std::min(n, first + kChunk); ++i) keys.Add(p.requests[r], items[i]);
+    keys.Decode();
+    float scores[kChunk];
+    row.Score(keys, keys.size(), scores);
+    row.Take(scores, keys.items(), keys.size());
+  }
+  row.Finish();
+}
+
+// One row by itself, its chunks scored by all threads: for a decode step over a long context.
+void SelectAlone(Context& context, const IndexSelectParams& p, int64_t r) {
+  Arena& shared = context.shared;
+  shared.Reset();
+  RowSelector row(context, p, r, shared);
+  if (row.TakeAll()) return;
+  const int64_t max = ItemsMax(p, row.visible());
+  int32_t* items = shared.Take<int32_t>(max);
+  float* scores = shared.Take<float>(max);
+  const int64_t n = ListItems(p, r, row.visible(), items);
+  const int64_t chunks = (n + kChunk - 1) / kChunk;
+  context.For(chunks, kChunk * p.heads * p.cache.index_dim, [&](int thread, int64_t begin, int64_t end) {
+    Arena& arena = context.arena(thread);
+    arena.Reset();
+    KeyChunk keys(context, p.cache, arena);
+    for (int64_t first = begin * kChunk; first < std::min(n, end * kChunk); first += kChunk) {
+      keys.Clear();
+      for (int64_t i = first; i < std::min(n, first + kChunk); ++i) keys.Add(p.requests[r], items[i]);
+      keys.Decode();
+      row.Score(keys, keys.size(), scores + first);
+    }
+  });
+  for (int64_t first = 0; first < n; first += kChunk) row.Take(scores + first, items + first, std::min(kChunk, n - first));
   row.Finish();
 }
 
@@ -172,7 +216,10 @@ void SelectTogether(const Context& context, const IndexSelectParams& p, int64_t 
     keys.Decode();
     for (int64_t i = 0; i < n; ++i) {
       const int64_t seen = std::min(keys.size(), rows[i].visible() - first);
-      if (seen > 0) rows[i].Add(keys, seen);
+      if (seen <= 0) continue;
+      float scores[kChunk];
+      rows[i].Score(keys, seen, scores);
+      rows[i].Take(scores, keys.items(), seen);
     }
   }
   for (int64_t i = 0; i < n; ++i) rows[i].Finish();
@@ -183,17 +230,19 @@ void SelectTogether(const Context& context, const IndexSelectParams& p, int64_t 
 void IndexSelect(Context& context, const IndexSelectParams& p) {
   if (p.rows == 0) return;
   DI_CHECK(p.candidates == Candidates::kNone || p.block_size > 0);
+  if (p.rows < context.pool.size() || p.rows == 1) {
+    for (int64_t r = 0; r < p.rows; ++r) SelectAlone(context, p, r);
+    return;
+  }
   const int64_t visible = (*std::max_element(p.positions, p.positions + p.rows) + 1) / p.cache.ratio;
-  const int64_t work = visible <= p.topk ? 16 : visible * p.heads * p.cache.index_dim;
+  const int64_t work = visible <= p.topk ? 16 : ItemsMax(p, visible) * p.heads * p.cache.index_dim;
   context.For(p.rows, work, [&](int thread, int64_t begin, int64_t end) {
     Arena& arena = context.arena(thread);
     for (int64_t r = begin; r < end;) {
       arena.Reset();
       KeyChunk keys(context, p.cache, arena);
       if (p.candidates == Candidates::kRestrict) {
-        RowSelector row(context, p, r, arena);
-        SelectRestricted(p, r, keys, row);
-        ++r;
+        SelectRestricted(context, p, r++, keys, arena);
         continue;
       }
       const int64_t first = r;

@@ -96,7 +96,7 @@ struct Kernels {
   void (*window_panels)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* panels);
   void (*latent_panels)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* panels);
   void (*attend)(const AttendArgs& args);
-  // Up to sixteen index keys as columns [dim][16], zeros behind the n-th.
+  // 1 to 16 index keys as columns [dim][16]; what lies behind the n-th is undefined.
   void (*index_columns)(const uint8_t* const* codes, const uint8_t* const* scales, int64_t n, int64_t dim, float* columns);
   void (*index_scores)(const IndexScoreArgs& args);
   // Of the two, see select-inl.h; select.h is how to use them.

@@ -17,10 +17,15 @@ DI_SIMD uint32_t OrderOf(float score) {
 // Copies what is not <= floor (a NaN floor lets everything in) and returns how many that are.
 int64_t AppendAbove(const float* scores, const int32_t* items, int64_t n, float floor, uint32_t* orders, int32_t* to) {
   int64_t size = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    orders[size] = OrderOf(scores[i]);
-    to[size] = items[i];
-    size += !(scores[i] <= floor);
+  for (int64_t first = 0; first < n; first += 16) {
+    const int64_t end = n - first < 16 ? n : first + 16;
+    // Nearly all of a long stream falls out here.
+    if (end == first + 16 && !AnyNotAtMost(Load(scores + first), Set(floor))) continue;
+    for (int64_t i = first; i < end; ++i) {
+      orders[size] = OrderOf(scores[i]);
+      to[size] = items[i];
+      size += !(scores[i] <= floor);
+    }
   }
   return size;
 }

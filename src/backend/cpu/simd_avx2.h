@@ -15,6 +15,7 @@ constexpr const int32_t* kE4m3Columns = nullptr;  // FP8 is read in order
 
 constexpr int kRowTile = 2;
 constexpr int kOutTile = 2;
+constexpr int kKeyTile = 1;
 constexpr int kDirectRows = 2;
 
 struct Vec {
@@ -55,6 +56,10 @@ DI_SIMD Vec NegMulAdd(Vec a, Vec b, Vec c) {
 }
 DI_SIMD Vec Max(Vec a, Vec b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 DI_SIMD Vec Min(Vec a, Vec b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+DI_SIMD bool AnyNotAtMost(Vec a, Vec b) {
+  const __m256 any = _mm256_or_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_NLE_UQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_NLE_UQ));
+  return _mm256_movemask_ps(any) != 0;
+}
 DI_SIMD Vec Sqrt(Vec a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 DI_SIMD Vec Abs(Vec a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -172,11 +177,6 @@ DI_SIMD Vec LoadFp4(const uint8_t* p, Fp4Table table) {
   return {LookUpFp4(lo, table), LookUpFp4(hi, table)};
 }
 
-DI_SIMD void Transpose16(const float* in, int64_t stride, float* out) {
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 16; ++j) out[16 * i + j] = in[stride * j + i];
-  }
-}
 DI_SIMD Vec Gather32(Vec a, Vec b, const int32_t columns[16]) {
   alignas(32) float from[32], to[16];
   Store(from, a);

@@ -12,10 +12,12 @@ namespace deepinfer::backend::cpu {
 namespace {
 
 #define DI_SIMD inline __attribute__((always_inline))
-#define DI_E4M3_PAIRS  // FP8 rows are decoded two at a time
+#define DI_E4M3_PAIRS   // FP8 rows are decoded two at a time
+#define DI_FP4_COLUMNS  // FP4 keys are turned to columns before they are decoded
 
 constexpr int kRowTile = 6;     // rows x outputs of a product that are kept in registers
 constexpr int kOutTile = 4;
+constexpr int kKeyTile = 2;     // runs of sixteen index keys whose scores are summed together
 constexpr int kDirectRows = 4;  // up to so many rows are multiplied straight from the packed weights
 
 struct Vec {
@@ -40,6 +42,8 @@ DI_SIMD Vec MulAdd(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)
 DI_SIMD Vec NegMulAdd(Vec a, Vec b, Vec c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a b
 DI_SIMD Vec Max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }  // b where either is a NaN
 DI_SIMD Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+// Whether any lane of a is not <= b; NaNs are not.
+DI_SIMD bool AnyNotAtMost(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_NLE_UQ) != 0; }
 DI_SIMD Vec Sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 DI_SIMD Vec Abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
 DI_SIMD Vec Round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
@@ -196,29 +200,35 @@ DI_SIMD Vec Gather32(Vec a, Vec b, const int32_t columns[16]) {
   return {_mm512_permutex2var_ps(a.v, _mm512_loadu_si512(columns), b.v)};
 }
 
-// Columns of sixteen rows, `stride` floats apart: out[16 i + j] = in[stride j + i] for i of 0..15.
-DI_SIMD void Transpose16(const float* in, int64_t stride, float* out) {
-  __m512 a[16], b[16];
-  for (int j = 0; j < 16; ++j) a[j] = _mm512_loadu_ps(in + stride * j);
-  for (int j = 0; j < 16; j += 2) {
-    b[j] = _mm512_unpacklo_ps(a[j], a[j + 1]);
-    b[j + 1] = _mm512_unpackhi_ps(a[j], a[j + 1]);
+// Sixteen bytes of e2m1 pairs of each of sixteen keys -> columns [32][16], each key times its scale. Bytes are transposed
+// first, which takes a quarter of what the decoded values would.
+DI_SIMD void LoadFp4Columns(const uint8_t* const keys[16], Vec scale, float* columns) {
+  const auto row = [&](int j) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(keys[j])); };
+  __m512i four[4];  // four keys each: dword c = byte c of the four
+  const __m512i gather = _mm512_setr_epi32(0x30201000, 0x31211101, 0x32221202, 0x33231303, 0x34241404, 0x35251505, 0x36261606,
+                                           0x37271707, 0x38281808, 0x39291909, 0x3A2A1A0A, 0x3B2B1B0B, 0x3C2C1C0C, 0x3D2D1D0D,
+                                           0x3E2E1E0E, 0x3F2F1F0F);
+  for (int i = 0; i < 4; ++i) {
+    __m512i rows = _mm512_castsi128_si512(row(4 * i));
+    rows = _mm512_inserti32x4(rows, row(4 * i + 1), 1);
+    rows = _mm512_inserti32x4(rows, row(4 * i + 2), 2);
+    rows = _mm512_inserti32x4(rows, row(4 * i + 3), 3);
+    four[i] = _mm512_permutexvar_epi8(gather, rows);
   }
-  for (int j = 0; j < 16; j += 4) {
-    for (int i = 0; i < 2; ++i) {
-      const __m512d lo = _mm512_castps_pd(b[j + i]), hi = _mm512_castps_pd(b[j + i + 2]);
-      a[j + 2 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi));
-      a[j + 2 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi));
-    }
-  }
-  // a[j + c] has, in run r, column 4 r + c of rows j .. j + 3.
-  for (int c = 0; c < 4; ++c) {
-    const __m512 r01 = _mm512_shuffle_f32x4(a[c], a[c + 4], 0x44), r23 = _mm512_shuffle_f32x4(a[c], a[c + 4], 0xEE);
-    const __m512 s01 = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0x44), s23 = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0xEE);
-    _mm512_storeu_ps(out + 16 * c, _mm512_shuffle_f32x4(r01, s01, 0x88));
-    _mm512_storeu_ps(out + 16 * (c + 4), _mm512_shuffle_f32x4(r01, s01, 0xDD));
-    _mm512_storeu_ps(out + 16 * (c + 8), _mm512_shuffle_f32x4(r23, s23, 0x88));
-    _mm512_storeu_ps(out + 16 * (c + 12), _mm512_shuffle_f32x4(r23, s23, 0xDD));
+  const __m512i lo01 = _mm512_unpacklo_epi32(four[0], four[1]), hi01 = _mm512_unpackhi_epi32(four[0], four[1]);
+  const __m512i lo23 = _mm512_unpacklo_epi32(four[2], four[3]), hi23 = _mm512_unpackhi_epi32(four[2], four[3]);
+  // Lane l of bytes[i]: byte 4 l + i of all sixteen keys.
+  alignas(64) uint8_t bytes[4][64];
+  _mm512_store_si512(bytes[0], _mm512_unpacklo_epi64(lo01, lo23));
+  _mm512_store_si512(bytes[1], _mm512_unpackhi_epi64(lo01, lo23));
+  _mm512_store_si512(bytes[2], _mm512_unpacklo_epi64(hi01, hi23));
+  _mm512_store_si512(bytes[3], _mm512_unpackhi_epi64(hi01, hi23));
+  const Fp4Table table = ScaledFp4Table(1.0f);
+  for (int c = 0; c < 16; ++c) {
+    Vec even, odd;
+    LoadFp4Split(bytes[c % 4] + c / 4 * 16, table, &even, &odd);
+    Store(columns + c * 32, even * scale);
+    Store(columns + c * 32 + 16, odd * scale);
   }
 }
 

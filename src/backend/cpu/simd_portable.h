@@ -18,6 +18,7 @@ constexpr const int32_t* kE4m3Columns = nullptr;  // FP8 is read in order
 
 constexpr int kRowTile = 1;
 constexpr int kOutTile = 2;
+constexpr int kKeyTile = 1;
 constexpr int kDirectRows = 1;
 
 struct Vec {
@@ -76,6 +77,11 @@ DI_SIMD Vec Max(const Vec& a, const Vec& b) {
 }
 DI_SIMD Vec Min(const Vec& a, const Vec& b) {
   return Map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+DI_SIMD bool AnyNotAtMost(const Vec& a, const Vec& b) {
+  int any = 0;
+  for (int i = 0; i < 16; ++i) any |= !(a.v[i] <= b.v[i]);
+  return any != 0;
 }
 DI_SIMD Vec Sqrt(const Vec& a) {
   return Map([&](int i) { return std::sqrt(a.v[i]); });
@@ -198,11 +204,6 @@ DI_SIMD void LoadFp4Split(const uint8_t* p, const Fp4Table& table, Vec* even, Ve
 }
 DI_SIMD Vec LoadFp4(const uint8_t* p, const Fp4Table& table) {
   return Map([&](int i) { return table.v[p[i / 2] >> (4 * (i & 1)) & 0xF]; });
-}
-DI_SIMD void Transpose16(const float* in, int64_t stride, float* out) {
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 16; ++j) out[16 * i + j] = in[stride * j + i];
-  }
 }
 DI_SIMD Vec Gather32(const Vec& a, const Vec& b, const int32_t columns[16]) {
   return Map([&](int i) { return columns[i] < 16 ? a.v[columns[i]] : b.v[columns[i] - 16]; });
