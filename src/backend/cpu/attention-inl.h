@@ -4,19 +4,19 @@
 // Included after one of simd_*.h, math-inl.h, dot-inl.h and rows-inl.h.
 #pragma once
 
+#include "backend/cpu/code_values.h"
+
 namespace deepinfer::backend::cpu {
 namespace {
 
 // The e4m3 codes as floats.
 struct E4m3Table {
   float value[256];
-  E4m3Table() {
-    uint8_t codes[256];
-    for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(i);
-    for (int i = 0; i < 256; i += 16) Store(value + i, LoadE4m3(codes + i) * Set(256.0f));
+  constexpr E4m3Table() : value() {
+    for (int i = 0; i < 256; ++i) value[i] = E4m3Value(i);
   }
 };
-const E4m3Table kE4m3;
+constexpr E4m3Table kE4m3;
 
 // Row `slot` of a panel from a window row: e4m3 codes, an e8m0 scale per 32.
 void WindowToPanel(const uint8_t* codes, const uint8_t* scales, int64_t dim, float* slot) {

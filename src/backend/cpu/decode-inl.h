@@ -3,6 +3,8 @@
 // and the column order that each format wants of its input. Included after one of simd_*.h.
 #pragma once
 
+#include "backend/cpu/code_values.h"
+
 namespace deepinfer::backend::cpu {
 namespace {
 
@@ -52,16 +54,15 @@ struct PlainDecoder {
 // The e8m0 codes as floats; a table, since 0 and 255 are special.
 struct E8m0Table {
   float value[256];
-  float times256[256];
-  E8m0Table() {
-    for (uint32_t i = 0; i < 256; ++i) {
-      const uint32_t bits = i == 255 ? 0x7FC00000u : i == 0 ? 0x00400000u : i << 23;
-      __builtin_memcpy(&value[i], &bits, 4);
-      times256[i] = value[i] * 256.0f;
+  float times256[256];  // not a float from code 247 on
+  constexpr E8m0Table() : value(), times256() {
+    for (int i = 0; i < 256; ++i) {
+      value[i] = E8m0Value(i);
+      times256[i] = i < 247 ? value[i] * 256.0f : 0.0f;
     }
   }
 };
-const E8m0Table kE8m0;
+constexpr E8m0Table kE8m0;
 
 // e4m3 values as LoadE4m3 gives them, times 2^8, times the scale.
 DI_SIMD Vec ScaleE4m3(Vec v, uint8_t scale) {

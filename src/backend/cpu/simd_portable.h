@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/cpu/code_values.h"
 #include "numeric/formats.h"
 
 namespace deepinfer::backend::cpu {
@@ -179,11 +180,11 @@ DI_SIMD void LoadBf16Split(const uint8_t* p, Vec* even, Vec* odd) {
 // Times 2^-8, as the half-precision route of the other variants gives them.
 struct ScaledE4m3Table {
   float value[256];
-  ScaledE4m3Table() {
-    for (int i = 0; i < 256; ++i) value[i] = numeric::E4m3ToFloat(static_cast<uint8_t>(i)) * 0x1p-8f;
+  constexpr ScaledE4m3Table() : value() {
+    for (int i = 0; i < 256; ++i) value[i] = E4m3Value(i) * 0x1p-8f;
   }
 };
-const ScaledE4m3Table kScaledE4m3;
+constexpr ScaledE4m3Table kScaledE4m3;
 DI_SIMD Vec LoadE4m3(const uint8_t* p) {
   return Map([&](int i) { return kScaledE4m3.value[p[i]]; });
 }
