@@ -5,6 +5,7 @@
 #include "checkpoint/identity.h"
 #include "cli/cli.h"
 #include "cli/common.h"
+#include "engine/kv_memory.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -34,18 +35,6 @@ Json Entry(std::string_view key, Bytes bytes) {
   json.Members().emplace_back("tensors", Json::Integer(bytes.tensors));
   json.Members().emplace_back("bytes", Json::Integer(bytes.bytes));
   return json;
-}
-
-// Bytes of the global cache that one token of context needs, and of the windows that a sequence holds.
-int64_t GlobalBytesPerBlock(const checkpoint::ModelConfig& config) {
-  int64_t bytes = 0;
-  for (const int64_t source : config.kv_sources) {
-    bytes += backend::GlobalCache{.ratio = static_cast<int32_t>(config.compress_ratios[static_cast<size_t>(source)]),
-                                  .dim = static_cast<int32_t>(config.head_dim),
-                                  .index_dim = static_cast<int32_t>(config.index_head_dim)}
-                 .block_bytes();
-  }
-  return bytes;
 }
 
 std::string List(const std::vector<int64_t>& values) {
@@ -101,7 +90,7 @@ Json Describe(const checkpoint::Checkpoint& checkpoint, const std::string& ident
     }
   }
   const checkpoint::ModelConfig& config = checkpoint.config();
-  const int64_t block_bytes = GlobalBytesPerBlock(config);
+  const int64_t block_bytes = engine::BlockBytes(config);
   const int64_t window_bytes = config.num_layers * config.window * (config.head_dim + config.head_dim / 32);
   Json json(Json::Object{});
   auto& members = json.Members();

@@ -10,17 +10,23 @@ namespace {
 using backend::kBlockTokens;
 using model::deepseek_v41::kCompressorRing;
 
+int64_t PageBytes(const checkpoint::ModelConfig& model) {
+  return backend::WindowCache{.dim = static_cast<int32_t>(model.head_dim)}.page_bytes();
+}
+
+}  // namespace
+
 backend::GlobalCache GlobalLayout(const checkpoint::ModelConfig& model, int64_t source) {
   return {.ratio = static_cast<int32_t>(model.compress_ratios[static_cast<size_t>(source)]),
           .dim = static_cast<int32_t>(model.head_dim),
           .index_dim = static_cast<int32_t>(model.index_head_dim)};
 }
 
-int64_t PageBytes(const checkpoint::ModelConfig& model) {
-  return backend::WindowCache{.dim = static_cast<int32_t>(model.head_dim)}.page_bytes();
+int64_t BlockBytes(const checkpoint::ModelConfig& model) {
+  int64_t bytes = 0;
+  for (const int64_t source : model.kv_sources) bytes += GlobalLayout(model, source).block_bytes();
+  return bytes;
 }
-
-}  // namespace
 
 sched::LayerShape ShapeOf(const checkpoint::ModelConfig& model) {
   sched::LayerShape shape{.num_layers = static_cast<int32_t>(model.num_layers), .window = static_cast<int32_t>(model.window)};
@@ -35,9 +41,7 @@ Status DivideMemory(const checkpoint::ModelConfig& model, const KvBudget& budget
   const int32_t late_layers = config->layers.num_layers - config->layers.first_late();
   const std::array<int64_t, kv::kLayerGroups> layers = {config->layers.first_late(), late_layers};
   const int64_t page_bytes = PageBytes(model);
-  int64_t block_bytes = 0;
-  for (const int64_t source : model.kv_sources) block_bytes += GlobalLayout(model, source).block_bytes();
-  block_bytes = std::max<int64_t>(block_bytes, 1);  // a model of windows alone has blocks without content
+  const int64_t block_bytes = std::max<int64_t>(BlockBytes(model), 1);  // a model of windows alone has blocks without content
   int64_t left = budget.memory_bytes;
   const auto snapshot_bytes = static_cast<int64_t>(budget.snapshot_share * static_cast<double>(budget.memory_bytes));
   // A point takes pages in both groups.

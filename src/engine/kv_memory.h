@@ -31,6 +31,10 @@ Status DivideMemory(const checkpoint::ModelConfig& model, const KvBudget& budget
 // Layers of the model as the scheduler wants them.
 sched::LayerShape ShapeOf(const checkpoint::ModelConfig& model);
 
+// The block layout of a KV source (no memory, no tables), and the bytes of a block over all sources.
+backend::GlobalCache GlobalLayout(const checkpoint::ModelConfig& model, int64_t source);
+int64_t BlockBytes(const checkpoint::ModelConfig& model);
+
 class KvMemory {
  public:
   static Result<KvMemory> Create(const checkpoint::ModelConfig& model, const sched::Config& config,

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "engine/kv_memory.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -80,11 +81,9 @@ Status Session::CacheMemory::AllocateGlobals(const checkpoint::ModelConfig& conf
   DI_ASSIGN_OR_RETURN(ring_slots_, backend::Upload<int32_t>(backend_, std::span(&slot, 1)));
   caches_.ring_slots = ring_slots_.as<int32_t>();
   for (const int64_t source : config.kv_sources) {
-    backend::GlobalCache cache{.blocks = block_table_.as<int32_t>(),
-                               .blocks_stride = static_cast<int32_t>(blocks),
-                               .ratio = static_cast<int32_t>(config.compress_ratios[static_cast<size_t>(source)]),
-                               .dim = static_cast<int32_t>(config.head_dim),
-                               .index_dim = static_cast<int32_t>(config.index_head_dim)};
+    backend::GlobalCache cache = GlobalLayout(config, source);
+    cache.blocks = block_table_.as<int32_t>();
+    cache.blocks_stride = static_cast<int32_t>(blocks);
     DI_ASSIGN_OR_RETURN(Buffer buffer, Allocate(blocks * cache.block_bytes()));
     cache.base = buffer.as<std::byte>();
     buffers_.push_back(std::move(buffer));
