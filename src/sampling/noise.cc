@@ -45,11 +45,16 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> c, std::array<uint32_
 float UniformFromBits(uint32_t bits) { return Uniform(bits); }
 float GumbelFromBits(uint32_t bits) { return GumbelOf(bits); }
 
-float Gumbel(const NoiseKey& key, uint32_t token) {
-  const auto words = Philox4x32({key.position, token / 4, key.choice, static_cast<uint32_t>(key.stream)},
-                                {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
-  return GumbelOf(words[token % 4]);
+namespace {
+std::array<uint32_t, 4> Words(const NoiseKey& key, uint32_t token) {
+  return Philox4x32({key.position, token / 4, key.choice, key.stream_word()},
+                    {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
 }
+}  // namespace
+
+float Uniform(const NoiseKey& key) { return Uniform(Words(key, 0)[0]); }
+
+float Gumbel(const NoiseKey& key, uint32_t token) { return GumbelOf(Words(key, token)[token % 4]); }
 
 // Plain loops over arrays that the compiler turns into vectors; no operation is fused or reordered, so the bits are
 // those of Gumbel on every instruction set.
@@ -66,7 +71,7 @@ void GumbelAll(const NoiseKey& key, std::span<float> out) {
       c0[i] = key.position;
       c1[i] = static_cast<uint32_t>(begin / 4 + i);
       c2[i] = key.choice;
-      c3[i] = static_cast<uint32_t>(key.stream);
+      c3[i] = key.stream_word();
       Philox(c0[i], c1[i], c2[i], c3[i], k0, k1);
     }
     for (size_t i = 0; i < kLanes; ++i) {

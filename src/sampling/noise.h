@@ -18,6 +18,12 @@ struct NoiseKey {
   uint32_t position = 0;  // of the token that is drawn, from 0 at the sequence's start
   uint32_t choice = 0;    // 0 .. n - 1
   NoiseStream stream = NoiseStream::kTarget;
+  // Place in the draft block, for the streams beside kTarget: a position is drafted again in the next block when this one
+  // was cut before it, and whether it was cut may depend on the numbers drawn here.
+  uint32_t block_offset = 0;
+
+  // The last word of the Philox counter.
+  uint32_t stream_word() const { return static_cast<uint32_t>(stream) + 4 * block_offset; }
 };
 
 // The four words of one counter (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
@@ -27,6 +33,9 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 float GumbelFromBits(uint32_t bits);
 // (bits + 1/2) * 2^-32 as above: a uniform number in (0, 1), for acceptance tests.
 float UniformFromBits(uint32_t bits);
+
+// A uniform number in (0, 1) of a position: for streams that need one number there.
+float Uniform(const NoiseKey& key);
 
 // The noise of one token id.
 float Gumbel(const NoiseKey& key, uint32_t token);

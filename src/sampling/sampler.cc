@@ -52,7 +52,7 @@ int32_t ArgMax(std::span<const float> logits) {
   return static_cast<int32_t>(best);
 }
 
-std::optional<int32_t> Sampler::Sample(const SamplingParams& params, const SampleInput& input) {
+std::optional<int32_t> Sampler::Adjust(const SamplingParams& params, const SampleInput& input) {
   adjusted_.assign(input.logits.begin(), input.logits.end());
   if (params.has_penalties()) {
     DI_CHECK(input.counts != nullptr);
@@ -61,9 +61,34 @@ std::optional<int32_t> Sampler::Sample(const SamplingParams& params, const Sampl
   for (const auto& [token, bias] : params.logit_bias) adjusted_[static_cast<size_t>(token)] += bias;
   if (!input.mask.empty()) ApplyMask(input.mask, &adjusted_);
   const int32_t best = ArgMax(adjusted_);
-  const float best_logit = adjusted_[static_cast<size_t>(best)];
-  if (!(best_logit > kForbidden)) return std::nullopt;
-  if (params.greedy()) return best;
+  if (!(adjusted_[static_cast<size_t>(best)] > kForbidden)) return std::nullopt;
+  return best;
+}
+
+bool Sampler::Distribution(const SamplingParams& params, const SampleInput& input, std::span<float> out) {
+  DI_CHECK(out.size() == input.logits.size());
+  const std::optional<int32_t> best = Adjust(params, input);
+  if (!best) return false;
+  std::fill(out.begin(), out.end(), 0.0f);
+  if (params.greedy()) {
+    out[static_cast<size_t>(*best)] = 1;
+    return true;
+  }
+  for (float& logit : adjusted_) logit /= params.temperature;
+  const float top = adjusted_[static_cast<size_t>(*best)];
+  Filter(params);
+  std::sort(order_.begin(), order_.end());
+  double sum = 0;
+  for (const int32_t token : order_) sum += FixedExp(adjusted_[static_cast<size_t>(token)] - top);
+  for (const int32_t token : order_) {
+    out[static_cast<size_t>(token)] = static_cast<float>(FixedExp(adjusted_[static_cast<size_t>(token)] - top) / sum);
+  }
+  return true;
+}
+
+std::optional<int32_t> Sampler::Sample(const SamplingParams& params, const SampleInput& input) {
+  const std::optional<int32_t> best = Adjust(params, input);
+  if (!best || params.greedy()) return best;
 
   for (float& logit : adjusted_) logit /= params.temperature;
   const NoiseKey key{.seed = params.seed, .position = input.position, .choice = params.choice};

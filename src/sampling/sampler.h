@@ -33,7 +33,13 @@ class Sampler {
   // The drawn token; nothing where no token is allowed or no logit is a number.
   std::optional<int32_t> Sample(const SamplingParams& params, const SampleInput& input);
 
+  // The distribution that Sample draws from: out [vocab] sums to 1 (greedy: the winner has all), 0 for what is excluded.
+  // False, and out is untouched, where no token is allowed. fp64 sums in order of id.
+  bool Distribution(const SamplingParams& params, const SampleInput& input, std::span<float> out);
+
  private:
+  // Penalties, bias and mask into adjusted_. The best token, or nothing where none is allowed.
+  std::optional<int32_t> Adjust(const SamplingParams& params, const SampleInput& input);
   // Leaves in order_ the ids that top-k, top-p and min-p keep, best first.
   void Filter(const SamplingParams& params);
   void KeepTopP(float top_p);

@@ -129,5 +129,27 @@ TEST(Logprobs, SumToOneAndAreOrdered) {
   EXPECT_NEAR(sum, 1, 1e-6);
 }
 
+// Distribution is what Sample draws from, filters and mask included.
+TEST(Sampler, DistributionIsThatOfItsDraws) {
+  const std::vector<float> logits = {0.0f, 1.0f, -1.0f, 0.5f, 2.0f, 1.8f};
+  const uint32_t mask[] = {0b101111};
+  const SamplingParams settings[] = {{.temperature = 1}, {.temperature = 0.7f, .top_k = 3}, {.temperature = 1.5f, .top_p = 0.8f},
+                                     {.temperature = 1, .min_p = 0.3f}, {}};
+  for (const SamplingParams& params : settings) {
+    Sampler sampler;
+    std::vector<float> row(logits.size());
+    ASSERT_TRUE(sampler.Distribution(params, {.logits = logits, .mask = mask}, row));
+    constexpr int kDraws = 40000;
+    std::vector<double> counts(logits.size());
+    for (uint32_t p = 0; p < kDraws; ++p) ++counts[static_cast<size_t>(*Draw(params, logits, p, mask))];
+    for (size_t t = 0; t < logits.size(); ++t) EXPECT_NEAR(counts[t] / kDraws, row[t], 0.01) << t;
+    EXPECT_EQ(row[4], 0);
+  }
+  const uint32_t none[] = {0};
+  std::vector<float> row(logits.size(), 7);
+  EXPECT_FALSE(Sampler().Distribution({.temperature = 1}, {.logits = logits, .mask = none}, row));
+  EXPECT_EQ(row[0], 7);
+}
+
 }  // namespace
 }  // namespace deepinfer::sampling
