@@ -62,7 +62,7 @@ Result<int> Parse(const RecipeOptions& options) {
   bool fits = true;
   if (options.ids) {
     DI_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(output));
-    fits = answer->PushTokens(0, ids, &events);
+    fits = answer->PushTokens(0, ids, {}, &events);
   } else {
     fits = answer->PushText(0, output, 0, &events);
   }

@@ -15,14 +15,23 @@ Status ParsePrompt(const Field& field, Request::RawPrompt* prompt) {
   }
   if (!field.IsArray()) return field.BadKind("a string or an array of token ids");
   if (field.size() == 0) return field.Bad("expected at least one token id");
-  if (field.Item(0).IsString() || field.Item(0).IsArray()) {
-    if (field.size() > 1) return field.Bad("several prompts in one request are not supported");
-    return ParsePrompt(field.Item(0), prompt);
-  }
   for (size_t i = 0; i < field.size(); ++i) {
     DI_ASSIGN_OR_RETURN(const int64_t id, ReadInteger(field.Item(i), 0, INT32_MAX));
     prompt->ids.push_back(static_cast<int32_t>(id));
   }
+  return {};
+}
+
+// One prompt, or a list of prompts.
+Status ParsePrompts(const Field& field, const RecipeOptions& options, std::vector<Request::RawPrompt>* prompts) {
+  if (!field.IsArray() || field.size() == 0 || !(field.Item(0).IsString() || field.Item(0).IsArray())) {
+    return ParsePrompt(field, &prompts->emplace_back());
+  }
+  if (field.size() > static_cast<size_t>(options.limits.all_choices_max)) {
+    return Error(Code::kResourceExhausted, "{}: {} prompts are over the limit of {}", field.pointer(), field.size(),
+                 options.limits.all_choices_max);
+  }
+  for (size_t i = 0; i < field.size(); ++i) DI_RETURN_IF_ERROR(ParsePrompt(field.Item(i), &prompts->emplace_back()));
   return {};
 }
 
@@ -38,11 +47,12 @@ Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options
   DI_ASSIGN_OR_RETURN(Request request, BeginRequest(root, Protocol::kCompletions, options));
   SamplingOptions& sampling = request.sampling;
   request.conversation.thinking = false;
-  request.raw.emplace();
-  DI_RETURN_IF_ERROR(ParsePrompt(root.Member("prompt"), &*request.raw));
-  DI_ASSIGN_OR_RETURN(request.raw->suffix, ReadOptionalString(root.Member("suffix")));
-  if (request.raw->suffix && !request.raw->ids.empty()) {
-    return root.Member("suffix").Bad("cannot be used with a prompt of token ids");
+  DI_RETURN_IF_ERROR(ParsePrompts(root.Member("prompt"), options, &request.raw));
+  DI_ASSIGN_OR_RETURN(request.suffix, ReadOptionalString(root.Member("suffix")));
+  for (const Request::RawPrompt& prompt : request.raw) {
+    if (request.suffix && !prompt.ids.empty()) {
+      return root.Member("suffix").Bad("cannot be used with a prompt of token ids");
+    }
   }
   DI_RETURN_IF_ERROR(ReadSampling(root, options, &request));
   DI_RETURN_IF_ERROR(ReadMaxTokens(root.Member("max_tokens"), TooMany::kRefuse, options, &request));
@@ -51,6 +61,10 @@ Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options
   DI_RETURN_IF_ERROR(ParsePenalty(root.Member("presence_penalty"), &sampling.presence_penalty));
   DI_ASSIGN_OR_RETURN(const auto n, ReadOptionalInteger(root.Member("n"), 1, options.limits.num_choices_max));
   sampling.num_choices = static_cast<int>(n.value_or(1));
+  if (request.raw.size() * static_cast<size_t>(sampling.num_choices) > static_cast<size_t>(options.limits.all_choices_max)) {
+    return Error(Code::kResourceExhausted, "{}: {} for each of {} prompts are over the limit of {}",
+                 root.Member("n").pointer(), sampling.num_choices, request.raw.size(), options.limits.all_choices_max);
+  }
   DI_ASSIGN_OR_RETURN(const auto seed, ReadOptionalInteger(root.Member("seed"), 0, INT64_MAX));
   if (seed) sampling.seed = static_cast<uint64_t>(*seed);
   DI_ASSIGN_OR_RETURN(const auto top, ReadOptionalInteger(root.Member("logprobs"), 0, 20));
@@ -58,6 +72,10 @@ Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options
   if (top) sampling.top_logprobs = static_cast<int>(*top);
   DI_ASSIGN_OR_RETURN(const auto echo, ReadOptionalBool(root.Member("echo")));
   request.answer.echo_prompt = echo.value_or(false);
+  if (echo.value_or(false) && top) {
+    return Error(Code::kUnimplemented, "{}: logprobs of the prompt are not supported; leave out echo or logprobs",
+                 root.Member("echo").pointer());
+  }
   const Field stream_options = root.Member("stream_options");
   if (stream_options.given()) {
     DI_RETURN_IF_ERROR(ExpectObject(stream_options));

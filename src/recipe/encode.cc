@@ -128,30 +128,31 @@ Result<std::vector<TokenId>> PromptEncoder::Encode(const Prompt& prompt) const {
   return ids;
 }
 
-Prompt RenderRequest(const Request& request) {
-  if (!request.raw) return RenderConversation(request.conversation, request.version);
+Prompt RenderRequest(const Request& request, size_t index) {
+  if (request.raw.empty()) return RenderConversation(request.conversation, request.version);
   Prompt prompt;
   prompt.Add(Control::kBos);
-  if (request.raw->suffix) prompt.Add(Control::kFimBegin);
-  prompt.Add(request.raw->text);
-  if (request.raw->suffix) {
+  if (request.suffix) prompt.Add(Control::kFimBegin);
+  prompt.Add(request.raw[index].text);
+  if (request.suffix) {
     prompt.Add(Control::kFimHole);
-    prompt.Add(*request.raw->suffix);
+    prompt.Add(*request.suffix);
     prompt.Add(Control::kFimEnd);
   }
   return prompt;
 }
 
-Result<std::vector<TokenId>> EncodeRequest(const Request& request, const PromptEncoder& encoder) {
-  DI_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encoder.Encode(RenderRequest(request)));
-  if (!request.raw) return ids;
-  for (const TokenId id : request.raw->ids) {
+Result<std::vector<TokenId>> EncodeRequest(const Request& request, const PromptEncoder& encoder, size_t index) {
+  DI_ASSIGN_OR_RETURN(std::vector<TokenId> ids, encoder.Encode(RenderRequest(request, index)));
+  if (request.raw.empty()) return ids;
+  const std::vector<int32_t>& raw = request.raw[index].ids;
+  for (const TokenId id : raw) {
     if (id >= encoder.tokenizer().vocab_size()) {
       return Error(Code::kInvalidArgument, "/prompt: the token id {} is not in the vocabulary of {}", id,
                    encoder.tokenizer().vocab_size());
     }
     // A client that already wrote the begin-of-sentence token does not get a second one.
-    if (ids.size() == 1 && id == ids[0] && &id == request.raw->ids.data()) continue;
+    if (ids.size() == 1 && id == ids[0] && &id == raw.data()) continue;
     ids.push_back(id);
   }
   return ids;

@@ -53,9 +53,9 @@ class PromptEncoder {
   std::unique_ptr<Cache> cache_;
 };
 
-// The prompt of a request: of its conversation, or of its raw text.
-Prompt RenderRequest(const Request& request);
+// A prompt of a request: of its conversation, or of one of its raw texts.
+Prompt RenderRequest(const Request& request, size_t index = 0);
 // RenderRequest() and Encode(); raw token ids go through as they are, after the begin-of-sentence token.
-Result<std::vector<TokenId>> EncodeRequest(const Request& request, const PromptEncoder& encoder);
+Result<std::vector<TokenId>> EncodeRequest(const Request& request, const PromptEncoder& encoder, size_t index = 0);
 
 }  // namespace deepinfer::recipe

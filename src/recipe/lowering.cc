@@ -73,12 +73,13 @@ std::optional<OutputConstraint> Constraint(const Conversation& conversation, std
   return std::nullopt;
 }
 
-Result<Request> ParseBody(Protocol protocol, const Field& root, const RecipeOptions& options) {
+Result<Request> ParseBody(Protocol protocol, const Field& root, const RecipeOptions& options,
+                          const EarlierItemsFn& earlier) {
   switch (protocol) {
     case Protocol::kChat:
       return ParseChat(root, options);
     case Protocol::kResponses:
-      return ParseResponses(root, options);
+      return ParseResponses(root, options, earlier);
     case Protocol::kMessages:
       return ParseMessages(root, options);
     case Protocol::kCompletions:
@@ -185,15 +186,17 @@ Status FinishRequest(const Field& root, std::string_view key, const RecipeOption
   return {};
 }
 
-Result<Request> ParseRequest(Protocol protocol, std::string_view body, const RecipeOptions& options) {
+Result<Request> ParseRequest(Protocol protocol, std::string_view body, const RecipeOptions& options,
+                             const EarlierItemsFn& earlier) {
   const RequestLimits& limits = options.limits;
   DI_ASSIGN_OR_RETURN(const Json json, ParseRequestJson(body, {.size_bytes_max = limits.body_bytes_max,
                                                                .depth_max = limits.depth_max,
                                                                .nodes_max = limits.values_max}));
   const Field root(json);
   if (!root.IsObject()) return Error(Code::kInvalidArgument, "the request must be a JSON object, not {}", root.kind());
-  DI_ASSIGN_OR_RETURN(Request request, ParseBody(protocol, root, options));
+  DI_ASSIGN_OR_RETURN(Request request, ParseBody(protocol, root, options, earlier));
   const SamplingOptions& sampling = request.sampling;
+  request.parsing.min_tokens = sampling.min_tokens.value_or(0);
   if (sampling.max_tokens && sampling.min_tokens.value_or(0) > *sampling.max_tokens) {
     return root.Member("min_tokens").Bad("{} is more than the {} tokens at most", *sampling.min_tokens,
                                          *sampling.max_tokens);

@@ -18,7 +18,7 @@ namespace deepinfer::recipe {
 
 // Each parser fills a Request from the root of a body (an object, checked).
 Result<Request> ParseChat(const Field& root, const RecipeOptions& options);
-Result<Request> ParseResponses(const Field& root, const RecipeOptions& options);
+Result<Request> ParseResponses(const Field& root, const RecipeOptions& options, const EarlierItemsFn& earlier);
 Result<Request> ParseMessages(const Field& root, const RecipeOptions& options);
 Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options);
 

@@ -22,7 +22,8 @@ struct RequestLimits {
   size_t tools_max = 1'024;
   size_t schema_bytes_max = size_t{1} << 20;  // of one schema, written without spaces
   size_t images_max = 600;
-  int num_choices_max = 128;       // default profile
+  int num_choices_max = 128;       // default profile; of one prompt
+  int all_choices_max = 1'024;     // of all prompts of one request
   size_t logit_bias_max = 1'024;   // entries, default profile
 };
 
@@ -35,6 +36,7 @@ struct RecipeOptions {
                                                               {"DeepSeek-V4.1-Flash", ModelVersion::kV41}};
   std::optional<ModelVersion> other_models;
   bool default_thinking = true;            // where the request says nothing
+  bool default_store = false;              // of a response whose request says nothing
   bool reject_missing_reasoning = false;   // of earlier turns with calls, in thinking mode; else it counts as empty
   WebSearch responses_web_search = WebSearch::kDrop;
   WebSearch messages_web_search = WebSearch::kReject;

@@ -14,7 +14,9 @@
 
 namespace deepinfer::recipe {
 
-Result<Request> ParseRequest(Protocol protocol, std::string_view body, const RecipeOptions& options);
+// `earlier`: Responses, for previous_response_id (default profile); without it the field is only reported back.
+Result<Request> ParseRequest(Protocol protocol, std::string_view body, const RecipeOptions& options,
+                             const EarlierItemsFn& earlier = {});
 
 // The number of tokens to generate at most: what was asked for, or a default lowered to the room that is left, at
 // least 1. `prompt_tokens` counts each image with all its tokens. Error where the prompt, with what was asked for, does

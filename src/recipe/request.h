@@ -33,6 +33,7 @@ struct ParseOptions {
   // Default profile only:
   bool calls_required = false;         // required choice with thinking: calls must follow the reasoning
   bool one_call_only = false;          // parallel calls were declined: the answer ends after the first call
+  int64_t min_tokens = 0;              // no stop sequence acts before
 
   bool operator==(const ParseOptions&) const = default;
 };
@@ -84,6 +85,8 @@ struct ResponsesEcho {
   // Default profile only:
   Json metadata;  // object or null
   bool store = false;
+  bool background = false;
+  std::string input_items;  // where it is stored: the request's own input, a JSON array
   bool parallel_tool_calls = true;
   std::optional<std::string> previous_response_id;
 };
@@ -117,14 +120,14 @@ struct Request {
   ModelVersion version = ModelVersion::kV41;
   Profile profile = Profile::kCompatible;
   Conversation conversation;
-  // kCompletions: the prompt as it stands, instead of `conversation`: text, or token ids, and the text after the hole
-  // for fill-in-the-middle.
+  // kCompletions: the prompts as they stand, instead of `conversation`, and the text after the hole for
+  // fill-in-the-middle.
   struct RawPrompt {
     std::string text;
     std::vector<int32_t> ids;  // where not empty, instead of `text`
-    std::optional<std::string> suffix;
   };
-  std::optional<RawPrompt> raw;
+  std::vector<RawPrompt> raw;
+  std::optional<std::string> suffix;
   SamplingOptions sampling;
   ParseOptions parsing;
   AnswerOptions answer;

@@ -12,7 +12,8 @@ Json OrNull(const Field& field) { return field.given() ? field.json() : Json(); 
 
 class ResponsesParser {
  public:
-  ResponsesParser(const Field& root, const RecipeOptions& options) : root_(root), options_(options) {}
+  ResponsesParser(const Field& root, const RecipeOptions& options, const EarlierItemsFn& earlier)
+      : root_(root), options_(options), earlier_(earlier) {}
 
   Result<Request> Parse() {
     DI_ASSIGN_OR_RETURN(request_, BeginRequest(root_, Protocol::kResponses, options_));
@@ -62,9 +63,23 @@ class ResponsesParser {
     Json::Array echo;
     DI_RETURN_IF_ERROR(ParseResponsesTools(root_.Member("tools"), options_, &request_, checks, &tools, &echo));
     Echo().tools = Json(std::move(echo));
-    if (input.given()) DI_RETURN_IF_ERROR(ParseResponsesInput(input, options_, checks, &request_));
+    DI_ASSIGN_OR_RETURN(const Json earlier, EarlierItems());
+    const Field before = root_.Member("previous_response_id").With(earlier);
+    DI_RETURN_IF_ERROR(ParseResponsesInput(before, input, options_, checks, &request_));
     DI_RETURN_IF_ERROR(CheckTools(root_.Member("tools"), tools, options_, checks));
     return ApplyToolChoice(choice, setting, &request_);
+  }
+
+  // What the conversation had before; an empty array where it begins here.
+  Result<Json> EarlierItems() {
+    const Field previous = root_.Member("previous_response_id");
+    if (!IsDefault() || !earlier_ || !previous.given()) return Json(Json::Array());
+    DI_ASSIGN_OR_RETURN(const std::string id, ReadString(previous));
+    const std::optional<std::string> items = earlier_(id);
+    if (!items) {
+      return Error(Code::kNotFound, "{}: there is no stored response \"{}\"", previous.pointer(), id.substr(0, 100));
+    }
+    return ParseJson(*items, {.size_bytes_max = SIZE_MAX, .nodes_max = options_.limits.values_max});
   }
 
   Result<ToolChoiceSetting> ReadToolChoice(const Field& field) {
@@ -143,8 +158,16 @@ class ResponsesParser {
     DI_ASSIGN_OR_RETURN(const auto parallel, ReadOptionalBool(root_.Member("parallel_tool_calls")));
     Echo().parallel_tool_calls = parallel.value_or(true);
     request_.parsing.one_call_only = !parallel.value_or(true) && !request_.conversation.tools.empty();
+    DI_ASSIGN_OR_RETURN(const auto background, ReadOptionalBool(root_.Member("background")));
+    Echo().background = background.value_or(false);
     DI_ASSIGN_OR_RETURN(const auto store, ReadOptionalBool(root_.Member("store")));
-    Echo().store = store.value_or(false);
+    Echo().store = store.value_or(options_.default_store);
+    const Field input = root_.Member("input");
+    if (Echo().store && input.given()) {
+      const Json message(Json::Array{Json(Json::Object{
+          {"type", Json("message")}, {"role", Json("user")}, {"content", input.json()}})});
+      Echo().input_items = WriteJson(input.IsString() ? message : input.json());
+    }
     DI_ASSIGN_OR_RETURN(Echo().previous_response_id, ReadOptionalString(root_.Member("previous_response_id")));
     const Field metadata = root_.Member("metadata");
     if (metadata.given()) {
@@ -164,13 +187,14 @@ class ResponsesParser {
 
   const Field& root_;
   const RecipeOptions& options_;
+  const EarlierItemsFn& earlier_;
   Request request_;
 };
 
 }  // namespace
 
-Result<Request> ParseResponses(const Field& root, const RecipeOptions& options) {
-  return ResponsesParser(root, options).Parse();
+Result<Request> ParseResponses(const Field& root, const RecipeOptions& options, const EarlierItemsFn& earlier) {
+  return ResponsesParser(root, options, earlier).Parse();
 }
 
 }  // namespace deepinfer::recipe

@@ -21,9 +21,14 @@ class InputReader {
   InputReader(const RecipeOptions& options, ToolChecks checks, Request* request)
       : options_(options), checks_(checks), request_(request) {}
 
-  Status Read(const Field& input) {
-    for (size_t i = 0; i < input.size(); ++i) DI_RETURN_IF_ERROR(ReadItem(input.Item(i)));
-    DI_RETURN_IF_ERROR(CheckAllAnswered(input));
+  Status Read(const Field& items) {
+    for (size_t i = 0; i < items.size(); ++i) DI_RETURN_IF_ERROR(ReadItem(items.Item(i)));
+    return {};
+  }
+
+  // After all items; `field` is the last place where outputs could have stood.
+  Status End(const Field& field) {
+    DI_RETURN_IF_ERROR(CheckAllAnswered(field));
     CloseTurn();
     return {};
   }
@@ -290,14 +295,18 @@ class InputReader {
 
 }  // namespace
 
-Status ParseResponsesInput(const Field& input, const RecipeOptions& options, ToolChecks checks, Request* request) {
-  if (input.IsString()) {
-    request->conversation.messages.emplace_back(Role::kUser, Content(input.json().AsString()));
-    return {};
+Status ParseResponsesInput(const Field& earlier, const Field& input, const RecipeOptions& options, ToolChecks checks,
+                           Request* request) {
+  InputReader reader(options, checks, request);
+  DI_RETURN_IF_ERROR(reader.Read(earlier));
+  if (input.given() && !input.IsString()) {
+    if (!input.IsArray()) return input.BadKind("a string or an array of items");
+    if (input.size() == 0) return input.Bad("expected at least one item");
+    DI_RETURN_IF_ERROR(reader.Read(input));
   }
-  if (!input.IsArray()) return input.BadKind("a string or an array of items");
-  if (input.size() == 0) return input.Bad("expected at least one item");
-  return InputReader(options, checks, request).Read(input);
+  DI_RETURN_IF_ERROR(reader.End(input));
+  if (input.IsString()) request->conversation.messages.emplace_back(Role::kUser, Content(input.json().AsString()));
+  return {};
 }
 
 }  // namespace deepinfer::recipe

@@ -11,9 +11,10 @@
 
 namespace deepinfer::recipe {
 
-// Appends the messages of `input` (a string or an array of items) to the conversation; deferred tools that a tool
-// search found are appended to its tools.
-Status ParseResponsesInput(const Field& input, const RecipeOptions& options, ToolChecks checks, Request* request);
+// Appends the messages of `earlier` (an array of items, perhaps empty) and `input` (a string or an array of items, or not
+// given) to the conversation; deferred tools that a tool search found are appended to its tools.
+Status ParseResponsesInput(const Field& earlier, const Field& input, const RecipeOptions& options, ToolChecks checks,
+                           Request* request);
 
 // Reads a list of tools: appends definitions to `tools`, notes namespaces and custom tools in the request's answer
 // options, and appends to `echo`, where given, how the answer reports each tool.

@@ -57,7 +57,10 @@ TEST(CasesA, A27_EmptyPrompts) {
   EXPECT_EQ(PromptOf(Completions(R"("prompt":[""])")), kBos);
   ExpectRefused(Completions(R"("prompt":[])"), "/prompt");
   ExpectRefused(Completions(R"("prompt":[[]])"), "/prompt/0");
-  ExpectRefused(Completions(R"("prompt":["ok",""])"), "/prompt");
+  ExpectRefused(Completions(R"("prompt":["ok",[]])"), "/prompt/1");
+  const auto two = Completions(R"("prompt":["ok",""])");
+  ASSERT_TRUE(two.ok()) << two.status().message();
+  EXPECT_EQ(RenderRequest(*two, 1).Text(), kBos);
   ExpectRefused(Chat(R"("messages":[])"), "/messages");
   EXPECT_EQ(PromptOf(Chat(R"("messages":[{"role":"user","content":""}],"thinking":{"type":"disabled"})")),
             kBos + "<｜User｜><｜Assistant｜></think>");

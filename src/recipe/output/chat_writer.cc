@@ -127,6 +127,7 @@ void ChatWriter::OnAllEnd(std::vector<SseEvent>* out) {
 }
 
 void ChatWriter::Fail(const AnswerError& error, std::vector<SseEvent>* out) {
+  if (out == nullptr) return;
   out->push_back({.event = "", .data = ErrorBody(Protocol::kChat, profile_, error)});
 }
 

@@ -17,8 +17,15 @@ int64_t NumCharacters(std::string_view text) {
 
 CompletionsWriter::CompletionsWriter(AnswerContext context, const AnswerOptions& options, const ParseOptions& parsing,
                                      Profile profile)
-    : ResponseWriter(std::move(context), options, parsing, profile),
-      offsets_(static_cast<size_t>(context_.num_choices), NumCharacters(context_.echoed_prompt)) {}
+    : ResponseWriter(std::move(context), options, parsing, profile) {
+  for (int choice = 0; choice < context_.num_choices; ++choice) offsets_.push_back(NumCharacters(EchoOf(choice)));
+}
+
+std::string_view CompletionsWriter::EchoOf(int choice) const {
+  if (context_.echoed_prompts.empty()) return {};
+  const size_t each = static_cast<size_t>(context_.num_choices) / context_.echoed_prompts.size();
+  return context_.echoed_prompts[static_cast<size_t>(choice) / each];
+}
 
 std::string CompletionsWriter::Usage() const {
   std::string text;
@@ -85,10 +92,10 @@ std::string CompletionsWriter::Logprobs(std::span<const TokenLogprob> tokens,
 }
 
 void CompletionsWriter::Begin(std::vector<SseEvent>* out) {
-  if (out == nullptr || context_.echoed_prompt.empty()) return;
+  if (out == nullptr || context_.echoed_prompts.empty()) return;
   const std::string_view usage = options_.include_usage ? "null" : "";
   for (int choice = 0; choice < context_.num_choices; ++choice) {
-    out->push_back({.event = "", .data = Object(Choice(choice, context_.echoed_prompt, "", ""), usage)});
+    out->push_back({.event = "", .data = Object(Choice(choice, EchoOf(choice), "", ""), usage)});
   }
 }
 
@@ -114,6 +121,7 @@ void CompletionsWriter::OnAllEnd(std::vector<SseEvent>* out) {
 }
 
 void CompletionsWriter::Fail(const AnswerError& error, std::vector<SseEvent>* out) {
+  if (out == nullptr) return;
   out->push_back({.event = "", .data = ErrorBody(Protocol::kCompletions, profile_, error)});
 }
 
@@ -122,12 +130,12 @@ std::string CompletionsWriter::Body() const {
   JsonText json(&choices);
   for (int choice = 0; choice < context_.num_choices; ++choice) {
     const Answer& answer = answers_[static_cast<size_t>(choice)];
-    int64_t offset = NumCharacters(context_.echoed_prompt);
+    int64_t offset = NumCharacters(EchoOf(choice));
     // Output without tools or thinking has one part at most.
     const std::string logprobs =
         answer.parts.empty() ? "" : Logprobs(answer.parts[0].logprobs, answer.parts[0].candidates, &offset);
-    json.Raw(Choice(choice, context_.echoed_prompt + answer.Joined(AnswerPart::Kind::kText), logprobs,
-                    FinishName(choice)));
+    const std::string text = std::string(EchoOf(choice)) + answer.Joined(AnswerPart::Kind::kText);
+    json.Raw(Choice(choice, text, logprobs, FinishName(choice)));
   }
   return Object(choices, Usage());
 }

@@ -34,6 +34,8 @@ class CompletionsWriter : public ResponseWriter {
   std::string Logprobs(std::span<const TokenLogprob> tokens, std::span<const TokenCandidate> candidates,
                        int64_t* offset) const;
 
+  std::string_view EchoOf(int choice) const;
+
   std::vector<int64_t> offsets_;  // of each choice, while it is streamed
 };
 

@@ -214,6 +214,7 @@ bool DefaultMachine::OnMatch(int action, std::string_view matched) {
 }
 
 bool DefaultMachine::MatchInText(int action, std::string_view matched) {
+  if (action >= kFirstStop && !stops_active_) return false;
   if (action == kBeginJson) {
     if (prose_is_text_) return false;
     prose_.clear();

@@ -137,6 +137,7 @@ void MessagesWriter::OnChoiceEnd(int, std::vector<SseEvent>* out) {
 }
 
 void MessagesWriter::Fail(const AnswerError& error, std::vector<SseEvent>* out) {
+  if (out == nullptr) return;
   out->push_back({.event = "error", .data = ErrorBody(Protocol::kMessages, Profile::kDefault, error)});
 }
 

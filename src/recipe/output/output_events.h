@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepinfer/recipe.h"  // TokenCandidate
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer::recipe {
@@ -40,11 +41,6 @@ enum class Malformed : uint8_t {
 std::string_view MalformedText(Malformed reason);
 
 enum class FinishReason : uint8_t { kStop, kStopSequence, kToolCalls, kLength, kContentFilter };
-
-struct TokenCandidate {
-  TokenId id = 0;
-  float logprob = 0;
-};
 
 // One generated token's log-probability and its best alternatives, in the backend's order.
 struct TokenLogprob {

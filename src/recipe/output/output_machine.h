@@ -32,6 +32,9 @@ class OutputMachine : public StageMachine {
   // The end of the output: what is held back comes out.
   virtual void End() = 0;
 
+  // Whether stop sequences end the answer; else they are text.
+  void SetStopsActive(bool active) { stops_active_ = active; }
+
   virtual bool InReasoning() const = 0;
   // A marker or stop sequence ended the answer.
   bool done() const { return done_; }
@@ -58,6 +61,7 @@ class OutputMachine : public StageMachine {
   const OutputLimits& limits_;
   bool done_ = false;
   bool cut_ = false;  // the output ended within a call
+  bool stops_active_ = true;
 
  private:
   bool CountOutput(size_t bytes);

@@ -60,6 +60,10 @@ struct OutputParser::Impl {
   void DropScores();
   void FeedControl(TokenId id, TokenRole role);
   void FeedPending();
+  // Where ordinary tokens may end the answer, each is fed by itself, so that what it ends does not count what follows.
+  bool OneByOne() const {
+    return !options.stop_sequences.empty() || options.parse_json_output || options.one_call_only;
+  }
   bool EndsUnfinished() const;
 
   const ParseOptions options;
@@ -67,6 +71,7 @@ struct OutputParser::Impl {
   const Profile profile;
   const OutputVocabulary* const vocabulary;
   std::unique_ptr<OutputMachine> machine;
+  const bool one_by_one = !compatible() && OneByOne();
   OutputUsage usage;
   bool ids_input = false;
   bool finished = false;
@@ -139,7 +144,7 @@ void OutputParser::Impl::FeedText(TokenId id, const TokenScore* score) {
   // In the compatible profile the entries of a run go out with the first of its text.
   if (compatible()) return;
   // Ordinary tokens end a stage only together with a control token that is held back; then each counts by itself.
-  if (score == nullptr && !machine->HoldsBack()) return;
+  if (score == nullptr && !machine->HoldsBack() && !one_by_one) return;
   FeedRun();
   Count(machine->InReasoning());
   DropScores();
@@ -147,6 +152,8 @@ void OutputParser::Impl::FeedText(TokenId id, const TokenScore* score) {
 
 void OutputParser::Impl::FeedIds(std::span<const TokenId> ids, std::span<const TokenScore> scores) {
   for (size_t i = 0; i < ids.size(); ++i) {
+    if (one_by_one && machine->done()) break;
+    machine->SetStopsActive(usage.completion_tokens + uncounted + 1 >= options.min_tokens);
     const TokenScore* score = scores.empty() ? nullptr : &scores[i];
     const TokenRole role = vocabulary->Role(ids[i]);
     ++uncounted;

@@ -45,12 +45,6 @@ struct OutputLimits {
 // Why the backend ended. kNone: it just ended, or was stopped by done().
 enum class BackendFinish : uint8_t { kNone, kStop, kLength, kContentFilter };
 
-// What the backend says of one generated token.
-struct TokenScore {
-  float logprob = 0;
-  std::span<const TokenCandidate> top;
-};
-
 struct OutputUsage {
   int64_t completion_tokens = 0;
   // Those among them that were spent on reasoning, </think> included. The compatible profile leaves it 0: there the

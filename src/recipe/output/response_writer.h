@@ -42,8 +42,8 @@ struct AnswerContext {
   const OutputVocabulary* vocabulary = nullptr;
   // Compatible profile: tokens of a text, by which it counts reasoning tokens. None: they are not reported.
   std::function<int64_t(std::string_view)> count_tokens;
-  // Completions with echo: the prompt's text.
-  std::string echoed_prompt;
+  // Completions with echo: the prompts' texts; choice c answers prompt c / (num_choices / their number).
+  std::vector<std::string> echoed_prompts;
 };
 
 class ResponseWriter {
@@ -62,9 +62,10 @@ class ResponseWriter {
   void EndChoice(int choice, const OutputUsage& usage, std::vector<SseEvent>* out);
   // Ends a stream that cannot go on.
   virtual void Fail(const AnswerError& error, std::vector<SseEvent>* out) = 0;
+  void SetCachedTokens(int64_t cached_tokens) { context_.cached_tokens = cached_tokens; }
   // Something for clients to ignore while nothing is generated.
   virtual SseEvent KeepAlive() const { return {}; }
-  // The whole answer. REQUIRES: all choices ended.
+  // The whole answer. REQUIRES: all choices ended; of a response also before, and after Fail().
   virtual std::string Body() const = 0;
 
   const std::vector<Answer>& answers() const { return answers_; }
@@ -95,7 +96,7 @@ class ResponseWriter {
   // "malformed_tool_calls": [...], the default profile's field for what is no call; empty where there is none.
   std::string MalformedCalls(const Answer& answer) const;
 
-  const AnswerContext context_;
+  AnswerContext context_;
   const AnswerOptions options_;
   const ParseOptions parsing_;
   const Profile profile_;

@@ -207,6 +207,7 @@ std::string_view ResponsesWriter::EndStatus() const {
 }
 
 void ResponsesWriter::OnChoiceEnd(int, std::vector<SseEvent>* out) {
+  state_ = EndStatus();
   if (out == nullptr) return;
   const size_t count = answers_[0].parts.size();
   if (count > 0) Done(count - 1, EndStatus(), out);
@@ -214,11 +215,11 @@ void ResponsesWriter::OnChoiceEnd(int, std::vector<SseEvent>* out) {
 }
 
 void ResponsesWriter::Fail(const AnswerError& error, std::vector<SseEvent>* out) {
-  std::string text;
-  JsonText json(&text);
+  state_ = error.code == Code::kCancelled ? "cancelled" : "failed";
+  JsonText json(&error_);
   json.Open('{').Key("code").String(error.api_code.value_or(ErrorType(Protocol::kResponses, error.code)));
   json.Key("message").String(error.message).Close('}');
-  Emit("response.failed", "\"response\":" + Response("failed", false, text), "", out);
+  if (out != nullptr) Emit("response.failed", "\"response\":" + Body(), "", out);
 }
 
 std::string ResponsesWriter::Usage() const {
@@ -233,7 +234,10 @@ std::string ResponsesWriter::Usage() const {
   return text;
 }
 
-std::string ResponsesWriter::Body() const { return Response(EndStatus(), true, ""); }
+std::string ResponsesWriter::Body() const {
+  const bool ended = state_ == "completed" || state_ == "incomplete";
+  return Response(state_, ended, state_ == "failed" ? error_ : "");
+}
 
 std::string ResponsesWriter::Response(std::string_view status, bool ended, std::string_view error) const {
   const ResponsesEcho& echo = options_.echo;
@@ -241,7 +245,7 @@ std::string ResponsesWriter::Response(std::string_view status, bool ended, std::
   std::string text;
   JsonText json(&text);
   json.Open('{').Key("id").String(context_.id).Key("object").String("response");
-  json.Key("created_at").Int(context_.created).Key("status").String(status).Key("background").Bool(false);
+  json.Key("created_at").Int(context_.created).Key("status").String(status).Key("background").Bool(echo.background);
   json.Key("completed_at");
   ended ? json.Int(context_.clock ? context_.clock() : context_.created) : json.Null();
   json.Key("content_filters").Null().Key("error").Raw(error.empty() ? "null" : error);

@@ -48,6 +48,8 @@ class ResponsesWriter : public ResponseWriter {
   std::string_view EndStatus() const;
   std::string Usage() const;
 
+  std::string_view state_ = "in_progress";  // what Body() says
+  std::string error_;
   int64_t sequence_ = 0;
   CustomInput custom_input_;
 };
