@@ -43,6 +43,10 @@ struct EngineOptions {
   int requests_waiting_max = 1024;
   int step_rows_max = 512;          // rows of a forward pass
   int prefill_rows_max = 0;         // of those for prompts; 0: as many as decodes leave
+  // Speculative decoding with the checkpoint's draft model, which changes no answer: "auto" (as many drafts as pay; a
+  // checkpoint without a draft runs without, and warnings() says so), "on" (the same, but an error without one), "off", or
+  // a number: so many in every step.
+  std::string drafts = "auto";
   bool own_thread = true;           // false: somebody calls Step
 };
 
@@ -67,6 +71,7 @@ struct GenerationRequest {
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::optional<uint64_t> seed;  // none: drawn, and told by Output::seed
 
+  std::optional<int> drafts;    // none: as the engine is set; 0: no drafts; N: N in every step
   ReplaySetting replay = ReplaySetting::kExact;
   int priority = 0;              // -100 .. 100, higher goes first
   int64_t deadline_ms = 0;       // from Submit; 0: none
@@ -113,6 +118,8 @@ struct EngineStats {
   int64_t blocks_available = 0;
   int64_t cache_bytes = 0;
   int64_t scratch_bytes = 0;
+  // By place in a block of drafts: how many were verified, and how many of those were accepted. Empty: no drafts.
+  std::vector<int64_t> drafts_verified, drafts_accepted;
 };
 
 using GenerationId = uint64_t;  // never 0
@@ -137,6 +144,8 @@ class Engine {
   virtual const std::string& model_identity() const = 0;
   virtual const std::string& numeric_identity() const = 0;
   virtual int64_t context_max() const = 0;
+  // What the user should know of the checkpoint: unused tensors, an absent draft.
+  virtual const std::vector<std::string>& warnings() const = 0;
 };
 
 }  // namespace deepinfer

@@ -62,8 +62,12 @@ Status BatchEngine::Prepare() {
   config_.step_rows_max = options_.step_rows_max;
   config_.prefill_rows_max = options_.prefill_rows_max == 0 ? options_.step_rows_max : options_.prefill_rows_max;
   config_.snapshot_every_blocks = options_.snapshot_every_blocks;
-  DI_RETURN_IF_ERROR(DivideMemory(
-      model, {.memory_bytes = options_.kv_memory_bytes, .snapshot_share = options_.snapshot_share}, &config_));
+  DI_RETURN_IF_ERROR(PrepareDrafts());
+  DI_RETURN_IF_ERROR(DivideMemory(model,
+                                  {.memory_bytes = options_.kv_memory_bytes,
+                                   .snapshot_share = options_.snapshot_share,
+                                   .draft_stages = config_.draft_rows > 0 ? model.draft.num_stages : 0},
+                                  &config_));
   DI_ASSIGN_OR_RETURN(scheduler_, sched::Scheduler::Create(config_));
   DI_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*loaded_, config_, activations));
   DI_ASSIGN_OR_RETURN(model_identity_, checkpoint::ModelIdentity(loaded_->checkpoint()));
@@ -78,6 +82,24 @@ Status BatchEngine::Prepare() {
     executor_thread_ = std::thread([this] { ExecutorLoop(); });
     loop_ = std::thread([this] { Loop(); });
   }
+  return Status();
+}
+
+Status BatchEngine::PrepareDrafts() {
+  warnings_ = loaded_->checkpoint().warnings();
+  DI_ASSIGN_OR_RETURN(const DraftsSetting setting, ParseDrafts(options_.drafts));
+  const checkpoint::DraftConfig& draft = loaded_->config().draft;
+  if (setting.drafts == 0) return Status();
+  if (!loaded_->checkpoint().has_draft()) {
+    if (!setting.required) return Status();
+    const std::string why = draft.present() && !warnings_.empty() ? warnings_.back() : "config.json describes none";
+    return Error(Code::kNotFound, "drafts {}: the checkpoint has no draft model: {}", options_.drafts, why);
+  }
+  DI_RETURN_IF_ERROR(InRange("drafts", setting.drafts, kDraftsAsTheyPay, draft.block_size));
+  config_.draft_rows = static_cast<int32_t>(draft.block_size);
+  drafts_ = setting.drafts;
+  drafts_verified_.resize(static_cast<size_t>(draft.block_size));
+  drafts_accepted_.resize(static_cast<size_t>(draft.block_size));
   return Status();
 }
 
@@ -108,6 +130,7 @@ Status BatchEngine::Check(const GenerationRequest& r) const {
   DI_RETURN_IF_ERROR(InRange("priority", r.priority, -100, 100));
   DI_RETURN_IF_ERROR(InRange("deadline_ms", r.deadline_ms, 0, int64_t{1} << 40));
   if (r.logprobs) DI_RETURN_IF_ERROR(InRange("logprobs", *r.logprobs, 0, vocab));
+  if (r.drafts) DI_RETURN_IF_ERROR(InRange("drafts", *r.drafts, 0, config_.draft_rows));
   DI_RETURN_IF_ERROR(InRange("stop: number of strings", static_cast<int64_t>(r.stop.size()), 0, 64));
   for (const std::string& stop : r.stop) {
     DI_RETURN_IF_ERROR(InRange("stop: bytes of a string", static_cast<int64_t>(stop.size()), 1, 4096));
@@ -136,7 +159,8 @@ ChoiceSettings BatchEngine::SettingsOf(const GenerationRequest& r, uint64_t seed
                           .min_tokens = r.min_tokens,
                           .end_tokens = r.stop_token_ids,
                           .bad_words = r.bad_words,
-                          .logprobs = r.logprobs};
+                          .logprobs = r.logprobs,
+                          .drafts = r.drafts.value_or(drafts_)};
   if (!r.ignore_eos) {
     for (const int64_t id : loaded_->config().eos_token_ids) settings.end_tokens.push_back(static_cast<int32_t>(id));
   }
@@ -161,12 +185,14 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
   for (int c = 0; c < r.choices; ++c) {
     submission.choices.push_back(std::make_shared<Choice>(SettingsOf(r, generation.seed, c), r.prompt));
   }
+  const int drafts = submission.choices[0]->settings().drafts;
   submission.spec = {.prompt = r.prompt,
                      .names = kv::NamePrompt(kv::BlockNamer(model_identity_, numeric_identity_, r.cache_salt), r.prompt, {}),
                      .length_max = generation.prompt_tokens + submission.choices[0]->settings().max_tokens,
                      .replay = ToSched(r.replay),
                      .priority = r.priority,
-                     .choices = r.choices};
+                     .choices = r.choices,
+                     .drafts = drafts == kDraftsAsTheyPay ? config_.draft_rows : drafts};
   GenerationId id = 0;
   {
     const std::lock_guard lock(mutex_);

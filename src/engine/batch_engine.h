@@ -33,9 +33,12 @@ class BatchEngine final : public Engine {
   const std::string& model_identity() const override { return model_identity_; }
   const std::string& numeric_identity() const override { return numeric_identity_; }
   int64_t context_max() const override { return config_.length_max; }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
 
   // For tests: "" or what is wrong with scheduler and cache. REQUIRES: own_thread is false.
   std::string FindViolation() const { return scheduler_->FindViolation(); }
+  // For tests (StepExecutor::DraftsFn). REQUIRES: nothing was submitted yet.
+  void set_drafts_fn(StepExecutor::DraftsFn fn) { executor_->set_drafts_fn(std::move(fn)); }
 
  private:
   struct Submission {
@@ -48,6 +51,8 @@ class BatchEngine final : public Engine {
   BatchEngine(const EngineOptions& options, std::unique_ptr<LoadedModel> loaded)
       : options_(options), loaded_(std::move(loaded)) {}
   Status Prepare();
+  // Fills config_.draft_rows and drafts_ from options_.drafts.
+  Status PrepareDrafts();
   Status Check(const GenerationRequest& request) const;
   ChoiceSettings SettingsOf(const GenerationRequest& request, uint64_t seed, int choice) const;
 
@@ -57,6 +62,7 @@ class BatchEngine final : public Engine {
   bool TakeMessages();
   bool PlanOne(StepJob** job);
   void Finish(StepJob* job);
+  void Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result);
   void Accept(Submission submission);
   void EndGeneration(GenerationId id, deepinfer::FinishReason reason);
   void EndOverdue();
@@ -69,7 +75,9 @@ class BatchEngine final : public Engine {
   const EngineOptions options_;
   std::unique_ptr<LoadedModel> loaded_;
   sched::Config config_;
+  int drafts_ = 0;  // of requests that do not say: as ChoiceSettings::drafts
   std::string model_identity_, numeric_identity_;
+  std::vector<std::string> warnings_;
 
   // The loop's own.
   std::unique_ptr<sched::Scheduler> scheduler_;
@@ -80,6 +88,7 @@ class BatchEngine final : public Engine {
   std::unordered_map<GenerationId, std::vector<sched::RequestId>> live_;
   std::vector<sched::Ended> ended_;
   int64_t answer_tokens_ = 0;
+  std::vector<int64_t> drafts_verified_, drafts_accepted_;  // by place in the block
 
   mutable std::mutex mutex_;
   std::condition_variable loop_wakes_, executor_wakes_, waiter_wakes_;

@@ -108,26 +108,33 @@ bool BatchEngine::PlanOne(StepJob** job) {
   return true;
 }
 
+void BatchEngine::Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result) {
+  Stream* stream = Find(request);
+  if (stream == nullptr || stream->ended()) return;
+  const std::shared_ptr<Generation> generation = stream->generation();
+  if (!job.status.ok()) {
+    stream->End(deepinfer::FinishReason::kError, job.status.message());
+  } else if (result.failed) {
+    stream->Deliver({.failed = true, .ends = true});
+  }
+  for (int32_t t = 0; t < result.num_tokens && !stream->ended(); ++t) {
+    ++answer_tokens_;
+    // The scheduler knows of ends that the executor saw; the others (stop strings, a consumer that threw) it hears now.
+    if (!stream->Deliver(job.drawn[static_cast<size_t>(result.first_token + t)]) && !result.finished) scheduler_->Cancel(request);
+  }
+  CloseIfDone(generation);
+}
+
 void BatchEngine::Finish(StepJob* job) {
   scheduler_->Complete(job->result());
-  const auto deliver = [&](sched::RequestId request, const sched::EntryResult& result, const Drawn& drawn) {
-    Stream* stream = Find(request);
-    if (stream == nullptr || stream->ended()) return;
-    const std::shared_ptr<Generation> generation = stream->generation();
-    if (!job->status.ok()) {
-      stream->End(deepinfer::FinishReason::kError, job->status.message());
-    } else if (result.num_tokens > 0 || result.failed) {
-      answer_tokens_ += result.num_tokens;
-      // The scheduler knows of ends that the executor saw; the others (stop strings, a consumer that threw) it hears now.
-      if (!stream->Deliver(drawn) && !result.finished) scheduler_->Cancel(request);
+  for (size_t i = 0; i < job->plan.entries.size(); ++i) Deliver(*job, job->plan.entries[i].request, job->entry_results[i]);
+  for (size_t i = 0; i < job->plan.forks.size(); ++i) Deliver(*job, job->plan.forks[i].request, job->fork_results[i]);
+  for (const Verified& verified : job->verified) {
+    for (int32_t j = 0; j < verified.drafts; ++j) {
+      const auto place = static_cast<size_t>(j);
+      ++drafts_verified_[place];
+      drafts_accepted_[place] += j < verified.accepted;
     }
-    CloseIfDone(generation);
-  };
-  for (size_t i = 0; i < job->plan.entries.size(); ++i) {
-    deliver(job->plan.entries[i].request, job->entry_results[i], job->entry_drawn[i]);
-  }
-  for (size_t i = 0; i < job->plan.forks.size(); ++i) {
-    deliver(job->plan.forks[i].request, job->fork_results[i], job->fork_drawn[i]);
   }
   free_jobs_.push_back(job);
   CollectEnded();
@@ -167,7 +174,9 @@ void BatchEngine::UpdateStats() {
             .blocks = config_.blocks,
             .blocks_available = scheduler_->cache().available_blocks(),
             .cache_bytes = executor_->cache_bytes(),
-            .scratch_bytes = executor_->scratch_bytes()};
+            .scratch_bytes = executor_->scratch_bytes(),
+            .drafts_verified = drafts_verified_,
+            .drafts_accepted = drafts_accepted_};
 }
 
 bool BatchEngine::Step() {

@@ -38,14 +38,14 @@ Status DivideMemory(const checkpoint::ModelConfig& model, const KvBudget& budget
   if (!(budget.snapshot_share >= 0 && budget.snapshot_share <= 0.9)) {
     return Error(Code::kInvalidArgument, "snapshot_share: expected 0..0.9, found {}", budget.snapshot_share);
   }
-  const int32_t late_layers = config->layers.num_layers - config->layers.first_late();
+  const int64_t late_layers = config->layers.num_layers - config->layers.first_late() + budget.draft_stages;
   const std::array<int64_t, kv::kLayerGroups> layers = {config->layers.first_late(), late_layers};
   const int64_t page_bytes = PageBytes(model);
   const int64_t block_bytes = std::max<int64_t>(BlockBytes(model), 1);  // a model of windows alone has blocks without content
   int64_t left = budget.memory_bytes;
   const auto snapshot_bytes = static_cast<int64_t>(budget.snapshot_share * static_cast<double>(budget.memory_bytes));
   // A point takes pages in both groups.
-  const int64_t point_bytes = config->pages_per_point() * config->layers.num_layers * page_bytes;
+  const int64_t point_bytes = config->pages_per_point() * (layers[kv::kEarly] + layers[kv::kLate]) * page_bytes;
   const int64_t points = std::min<int64_t>(snapshot_bytes / point_bytes, 1 << 16);
   for (const auto group : {kv::kEarly, kv::kLate}) {
     if (layers[group] == 0) continue;
@@ -72,22 +72,25 @@ Status KvMemory::Allocate(int64_t bytes, backend::Buffer* buffer) {
   return Status();
 }
 
-Status KvMemory::AllocateWindows(const checkpoint::ModelConfig& model, const sched::Config& config) {
+Status KvMemory::AllocateWindows(const checkpoint::ModelConfig& model, const sched::Config& config, int64_t draft_stages) {
   first_late_ = static_cast<size_t>(config.layers.first_late());
+  page_bytes_ = PageBytes(model);
   const int32_t stride = config.pages_per_request_max();
   for (const auto group : {kv::kEarly, kv::kLate}) {
     DI_RETURN_IF_ERROR(Allocate(int64_t{config.slots} * stride * 4, &pages_[group]));
     DI_RETURN_IF_ERROR(Allocate(int64_t{config.slots} * 4, &first_pages_[group]));
   }
-  for (size_t l = 0; l < static_cast<size_t>(model.num_layers); ++l) {
+  const auto num_layers = static_cast<size_t>(model.num_layers);
+  for (size_t l = 0; l < num_layers + static_cast<size_t>(draft_stages); ++l) {
     const auto group = l < first_late_ ? kv::kEarly : kv::kLate;
     backend::Buffer buffer;
-    DI_RETURN_IF_ERROR(Allocate(config.pages[group] * PageBytes(model), &buffer));
-    caches_.windows.push_back({.base = buffer.as<std::byte>(),
-                               .pages = pages_[group].as<int32_t>(),
-                               .first_page = first_pages_[group].as<int32_t>(),
-                               .pages_stride = stride,
-                               .dim = static_cast<int32_t>(model.head_dim)});
+    DI_RETURN_IF_ERROR(Allocate(config.pages[group] * page_bytes_, &buffer));
+    (l < num_layers ? caches_.windows : draft_windows_)
+        .push_back({.base = buffer.as<std::byte>(),
+                    .pages = pages_[group].as<int32_t>(),
+                    .first_page = first_pages_[group].as<int32_t>(),
+                    .pages_stride = stride,
+                    .dim = static_cast<int32_t>(model.head_dim)});
     windows_.push_back(std::move(buffer));
   }
   return Status();
@@ -116,10 +119,10 @@ Status KvMemory::AllocateGlobals(const checkpoint::ModelConfig& model, const sch
   return Status();
 }
 
-Result<KvMemory> KvMemory::Create(const checkpoint::ModelConfig& model, const sched::Config& config,
+Result<KvMemory> KvMemory::Create(const checkpoint::ModelConfig& model, const sched::Config& config, int64_t draft_stages,
                                   backend::Backend& backend) {
   KvMemory memory(backend);
-  DI_RETURN_IF_ERROR(memory.AllocateWindows(model, config).In("window pages"));
+  DI_RETURN_IF_ERROR(memory.AllocateWindows(model, config, draft_stages).In("window pages"));
   DI_RETURN_IF_ERROR(memory.AllocateGlobals(model, config).In("blocks"));
   std::vector<int32_t> slots(static_cast<size_t>(config.slots));
   std::iota(slots.begin(), slots.end(), 0);
@@ -158,12 +161,10 @@ void KvMemory::Copy(const sched::Copy& copy) {
       }
       break;
     case sched::CopyKind::kEarlyPage:
-      for (size_t l = 0; l < first_late_; ++l) CopyPiece(windows_[l], caches_.windows[l].page_bytes(), copy.from, copy.to);
+      for (size_t l = 0; l < first_late_; ++l) CopyPiece(windows_[l], page_bytes_, copy.from, copy.to);
       break;
     case sched::CopyKind::kLatePage:
-      for (size_t l = first_late_; l < windows_.size(); ++l) {
-        CopyPiece(windows_[l], caches_.windows[l].page_bytes(), copy.from, copy.to);
-      }
+      for (size_t l = first_late_; l < windows_.size(); ++l) CopyPiece(windows_[l], page_bytes_, copy.from, copy.to);
       break;
     case sched::CopyKind::kState:
       for (const backend::Buffer& ring : rings_) CopyPiece(ring, ring_bytes_, copy.from, copy.to);

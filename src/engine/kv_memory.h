@@ -2,7 +2,7 @@
 // The cache memory of an engine: how a budget is divided, and the device buffers that blocks and pages lie in.
 //
 //   for each KV source:  blocks [num_blocks]              GlobalCache::block_bytes() each (backend/api/types.h)
-//   for each layer:      pages [pages of its group]       WindowCache::page_bytes() each
+//   for each layer:      pages [pages of its group]       WindowCache::page_bytes() each; draft stages are late layers
 //   for each compressor with a gate: rings [slots]        kCompressorRing * 2 * head_dim floats each
 //
 // A block or page id of the scheduler names the same index in every buffer of its kind. Owned by one executor.
@@ -21,6 +21,7 @@ namespace deepinfer::engine {
 struct KvBudget {
   int64_t memory_bytes = int64_t{256} << 20;
   double snapshot_share = 0.2;  // of the memory, for window pages kept at block ends
+  int64_t draft_stages = 0;     // whose windows lie in the late pages too
 };
 
 // Fills blocks, pages, snapshot_pages and length_max of `config`, whose slots and row limits are set. The windows of all
@@ -37,7 +38,7 @@ int64_t BlockBytes(const checkpoint::ModelConfig& model);
 
 class KvMemory {
  public:
-  static Result<KvMemory> Create(const checkpoint::ModelConfig& model, const sched::Config& config,
+  static Result<KvMemory> Create(const checkpoint::ModelConfig& model, const sched::Config& config, int64_t draft_stages,
                                  backend::Backend& backend);
 
   // Puts the tables of a step on the device. Sizes: blocks [slots * blocks_stride], pages and first of each group
@@ -51,22 +52,25 @@ class KvMemory {
   void Copy(const sched::Copy& copy);
 
   const model::deepseek_v41::Caches& caches() const { return caches_; }
+  std::span<const backend::WindowCache> draft_windows() const { return draft_windows_; }
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
   explicit KvMemory(backend::Backend& backend) : backend_(&backend) {}
   Status Allocate(int64_t bytes, backend::Buffer* buffer);
-  Status AllocateWindows(const checkpoint::ModelConfig& model, const sched::Config& config);
+  Status AllocateWindows(const checkpoint::ModelConfig& model, const sched::Config& config, int64_t draft_stages);
   Status AllocateGlobals(const checkpoint::ModelConfig& model, const sched::Config& config);
   // Copies piece `from` of `buffer` over piece `to`, pieces of `bytes`.
   void CopyPiece(const backend::Buffer& buffer, int64_t bytes, int32_t from, int32_t to);
 
   backend::Backend* backend_;
-  std::vector<backend::Buffer> windows_, globals_, rings_;
+  std::vector<backend::Buffer> windows_, globals_, rings_;  // windows: of the layers, then of the draft stages
   std::array<backend::Buffer, kv::kLayerGroups> pages_, first_pages_;
   backend::Buffer blocks_, ring_slots_, index_;
   model::deepseek_v41::Caches caches_;
+  std::vector<backend::WindowCache> draft_windows_;
   size_t first_late_ = 0;
+  int64_t page_bytes_ = 0;
   int64_t ring_bytes_ = 0;
   int64_t size_bytes_ = 0;
 };

@@ -20,13 +20,21 @@ StepExecutor::StepExecutor(const LoadedModel& loaded, const sched::Config& confi
 
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& loaded, const sched::Config& config,
                                                            backend::Activations activations) {
-  DI_ASSIGN_OR_RETURN(KvMemory memory, KvMemory::Create(loaded.config(), config, loaded.backend()));
+  const bool drafts = config.draft_rows > 0;
+  const int64_t stages = drafts ? loaded.config().draft.num_stages : 0;
+  DI_ASSIGN_OR_RETURN(KvMemory memory, KvMemory::Create(loaded.config(), config, stages, loaded.backend()));
   std::unique_ptr<StepExecutor> executor(new StepExecutor(loaded, config, std::move(memory)));
   DI_ASSIGN_OR_RETURN(executor->model_,
                       model::deepseek_v41::Model::Create(loaded.config(), loaded.weights(), loaded.backend(),
                                                          {.rows_max = config.step_rows_max,
-                                                          .logit_rows_max = config.slots,
-                                                          .activations = activations}));
+                                                          .logit_rows_max = std::min(
+                                                              config.step_rows_max, config.slots * (1 + config.draft_rows)),
+                                                          .activations = activations,
+                                                          .draft_taps = drafts}));
+  if (drafts) {
+    DI_ASSIGN_OR_RETURN(executor->drafter_,
+                        Drafter::Create(loaded, config, activations, executor->memory_.draft_windows()));
+  }
   return executor;
 }
 
@@ -39,6 +47,8 @@ void StepExecutor::Prepare(const sched::Scheduler& scheduler, StepJob* job) cons
     const kv::BlockTable& pages = scheduler.cache().pages(group);
     copy(pages, &job->tables.pages[group]);
     job->tables.first_pages[group].assign(pages.first_entries(), pages.first_entries() + pages.slots());
+    job->page_ends[group].clear();
+    for (int32_t slot = 0; slot < pages.slots(); ++slot) job->page_ends[group].push_back(pages.end(slot));
   }
   job->prefill_tokens.clear();
   const auto before = static_cast<int64_t>(lookback_) - 1;
@@ -51,7 +61,7 @@ void StepExecutor::Prepare(const sched::Scheduler& scheduler, StepJob* job) cons
   }
 }
 
-void StepExecutor::AddSegment(const PlanEntry& entry, const sched::StepPlan& plan, int64_t begin) {
+void StepExecutor::AddSegment(const PlanEntry& entry, const sched::StepPlan& plan, int64_t begin, int32_t rows) {
   const auto layers = static_cast<size_t>(config_.layers.num_layers);
   for (size_t l = 0; l <= layers; ++l) {
     starts_.push_back(entry.starts < 0 ? 0 : plan.run_from[static_cast<size_t>(entry.starts) + l]);
@@ -62,7 +72,7 @@ void StepExecutor::AddSegment(const PlanEntry& entry, const sched::StepPlan& pla
   }
   segments_.push_back({.request = entry.slot,
                        .begin = static_cast<int32_t>(begin),
-                       .end = static_cast<int32_t>(begin + entry.rows),
+                       .end = static_cast<int32_t>(begin + rows),
                        .global_floor = static_cast<int32_t>(entry.global_from)});
 }
 
@@ -78,34 +88,58 @@ void StepExecutor::AddPrefill(const StepJob& job, const PlanEntry& entry, size_t
   // What the slot knows after this step, before a token is drawn.
   Slot& slot = slots_[static_cast<size_t>(entry.slot)];
   slot.length = entry.begin + entry.rows;
+  slot.drafts.Clear();
+  slot.draft_floor = entry.draft_floor;
   for (size_t back = 0; back < lookback_; ++back) slot.newest[back] = job.prefill_tokens[*token - 1 - back];
-  AddSegment(entry, job.plan, entry.begin);
+  AddSegment(entry, job.plan, entry.begin, entry.rows);
 }
 
-void StepExecutor::AddDecode(const PlanEntry& entry) {
-  DI_CHECK(entry.rows == 1);
+int32_t StepExecutor::RowsOf(const PlanEntry& entry, const Choice& choice) const {
   const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-  window_tokens_.insert(window_tokens_.end(), slot.newest.begin(), slot.newest.end());
-  ids_.push_back(slot.newest[0]);
-  AddSegment(entry, {}, slot.length - 1);
+  // An answer that ended in a step that was not known when this one was planned.
+  const int64_t room = choice.ended() ? 0 : entry.position_end - (slot.length - 1);
+  const auto known = static_cast<int64_t>(slot.drafts.tokens.size());
+  return static_cast<int32_t>(std::max<int64_t>(0, std::min({int64_t{entry.rows}, room, 1 + known})));
+}
+
+// Row i runs draft i - 1, with the drafts before it in its view.
+void StepExecutor::AddDecode(const PlanEntry& entry, int32_t rows) {
+  Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+  const std::vector<int32_t>& drafts = slot.drafts.tokens;
+  for (int32_t r = 0; r < rows; ++r) {
+    for (int32_t back = 0; back < static_cast<int32_t>(lookback_); ++back) {
+      const int32_t draft = r - 1 - back;
+      window_tokens_.push_back(draft >= 0 ? drafts[static_cast<size_t>(draft)] : slot.newest[static_cast<size_t>(back - r)]);
+    }
+    ids_.push_back(r == 0 ? slot.newest[0] : drafts[static_cast<size_t>(r - 1)]);
+  }
+  if (rows > 0) AddSegment(entry, {}, slot.length - 1, rows);
 }
 
 void StepExecutor::BuildStep(const StepJob& job) {
   segments_.clear();
+  entry_rows_.clear();
   starts_.clear();
   floors_.clear();
   window_tokens_.clear();
   ids_.clear();
   logit_rows_.clear();
   size_t token = 0;
-  for (const PlanEntry& entry : job.plan.entries) {
-    DI_CHECK(entry.first_row == static_cast<int32_t>(ids_.size()));
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    EntryRows rows{.first = static_cast<int32_t>(ids_.size()), .first_logit = static_cast<int32_t>(logit_rows_.size())};
     if (entry.kind == EntryKind::kPrefill) {
+      rows.begin = entry.begin;
+      rows.count = entry.rows;
       AddPrefill(job, entry, &token);
+      if (entry.samples) logit_rows_.push_back(rows.first + rows.count - 1);
     } else {
-      AddDecode(entry);
+      rows.begin = slots_[static_cast<size_t>(entry.slot)].length - 1;
+      rows.count = RowsOf(entry, *job.entry_choices[i]);
+      AddDecode(entry, rows.count);
+      for (int32_t r = 0; r < rows.count; ++r) logit_rows_.push_back(rows.first + r);
     }
-    if (entry.samples || entry.kind == EntryKind::kDecode) logit_rows_.push_back(static_cast<int32_t>(ids_.size()) - 1);
+    entry_rows_.push_back(rows);
   }
   const auto layers = static_cast<size_t>(config_.layers.num_layers);
   for (size_t i = 0; i < segments_.size(); ++i) {
@@ -117,8 +151,12 @@ void StepExecutor::BuildStep(const StepJob& job) {
 void StepExecutor::Run(StepJob* job) {
   BuildStep(*job);
   memory_.SetTables(job->tables);
-  const float* device_logits = model_->Forward(
-      {.segments = segments_, .tokens = window_tokens_, .ids = ids_, .logit_rows = logit_rows_}, memory_.caches());
+  const float* device_logits = nullptr;
+  if (!ids_.empty()) {
+    device_logits = model_->Forward(
+        {.segments = segments_, .tokens = window_tokens_, .ids = ids_, .logit_rows = logit_rows_}, memory_.caches());
+    StoreContext(*job, EntryKind::kPrefill);  // before forks copy it
+  }
   for (const sched::Copy& copy : job->plan.copies) {
     memory_.Copy(copy);
     if (copy.kind == sched::CopyKind::kState) {
@@ -130,52 +168,119 @@ void StepExecutor::Run(StepJob* job) {
   job->status = loaded_.backend().Synchronize();
   if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
   DrawAll(job);
+  if (drafter_ == nullptr || !job->status.ok() || ids_.empty()) return;
+  StoreContext(*job, EntryKind::kDecode);
+  DraftNext(*job);
 }
 
-sched::EntryResult StepExecutor::DrawOne(Choice* choice, int32_t slot_index, std::span<const float> logits, StepJob* job,
-                                         Drawn* drawn) {
+void StepExecutor::PushToken(Slot* slot, int32_t token) const {
+  std::rotate(slot->newest.begin(), slot->newest.end() - 1, slot->newest.end());
+  slot->newest[0] = token;
+  ++slot->length;
+}
+
+sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, int32_t first_logit, int32_t rows,
+                                          StepJob* job) {
+  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
-  sched::EntryResult result{.first_token = static_cast<int32_t>(job->tokens.size())};
-  if (job->status.ok()) *drawn = choice->Draw(logits, static_cast<uint32_t>(slot.length));
-  if (!job->status.ok() || drawn->failed) {
-    drawn->failed = true;
-    result.failed = true;
-    return result;
+  sched::EntryResult result{.failed = !job->status.ok(), .first_token = static_cast<int32_t>(job->tokens.size())};
+  for (int32_t r = 0; r < rows && !result.failed && !result.finished; ++r) {
+    const auto logits = std::span(logits_).subspan(static_cast<size_t>(first_logit + r) * vocab, vocab);
+    Drawn drawn = choice->Draw(logits, static_cast<uint32_t>(slot.length));
+    if (drawn.failed) {
+      // Behind accepted drafts: the next step finds the same, as it would have without drafts.
+      result.failed = r == 0;
+      break;
+    }
+    const int32_t token = drawn.token;
+    PushToken(&slot, token);
+    job->tokens.push_back(token);
+    job->drawn.push_back(std::move(drawn));
+    ++result.num_tokens;
+    result.finished = choice->ended();
+    if (r + 1 < rows && slot.drafts.tokens[static_cast<size_t>(r)] != token) break;
   }
-  job->tokens.push_back(drawn->token);
-  result.num_tokens = 1;
-  result.finished = drawn->ends;
-  std::rotate(slot.newest.begin(), slot.newest.end() - 1, slot.newest.end());
-  slot.newest[0] = drawn->token;
-  ++slot.length;
+  slot.drafts.Clear();
   return result;
 }
 
 // Forks draw from the same logits as their leader, with their own noise.
 void StepExecutor::DrawAll(StepJob* job) {
-  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
   job->tokens.clear();
+  job->drawn.clear();
   job->entry_results.clear();
   job->fork_results.clear();
-  job->entry_drawn.assign(job->plan.entries.size(), {});
-  job->fork_drawn.assign(job->plan.forks.size(), {});
-  std::vector<size_t> row_of(job->plan.entries.size());
-  size_t row = 0;
+  job->verified.clear();
   for (size_t i = 0; i < job->plan.entries.size(); ++i) {
     const PlanEntry& entry = job->plan.entries[i];
-    if (!entry.samples && entry.kind == EntryKind::kPrefill) {
-      job->entry_results.push_back({.failed = !job->status.ok()});
+    const EntryRows& rows = entry_rows_[i];
+    if (entry.kind == EntryKind::kPrefill) {
+      job->entry_results.push_back(
+          DrawRows(job->entry_choices[i].get(), entry.slot, rows.first_logit, entry.samples ? 1 : 0, job));
       continue;
     }
-    row_of[i] = row++;
-    job->entry_results.push_back(DrawOne(job->entry_choices[i].get(), entry.slot,
-                                         std::span(logits_).subspan(row_of[i] * vocab, vocab), job, &job->entry_drawn[i]));
+    job->entry_results.push_back(DrawRows(job->entry_choices[i].get(), entry.slot, rows.first_logit, rows.count, job));
+    job->verified.push_back({.drafts = std::max(0, rows.count - 1),
+                             .accepted = std::max(0, job->entry_results.back().num_tokens - 1)});
   }
   for (size_t f = 0; f < job->plan.forks.size(); ++f) {
     const sched::Fork& fork = job->plan.forks[f];
-    const size_t leader_row = row_of[static_cast<size_t>(fork.entry)];
-    job->fork_results.push_back(DrawOne(job->fork_choices[f].get(), fork.slot,
-                                        std::span(logits_).subspan(leader_row * vocab, vocab), job, &job->fork_drawn[f]));
+    const int32_t first_logit = entry_rows_[static_cast<size_t>(fork.entry)].first_logit;
+    job->fork_results.push_back(DrawRows(job->fork_choices[f].get(), fork.slot, first_logit, 1, job));
+  }
+}
+
+void StepExecutor::StoreContext(const StepJob& job, EntryKind kind) {
+  if (drafter_ == nullptr) return;
+  const model::deepseek_v41::DraftTaps taps = model_->draft_taps();
+  size_t tap = 0;
+  for (size_t i = 0; i < entry_rows_.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    if (entry.kind != kind) continue;
+    const EntryRows& rows = entry_rows_[i];
+    const int32_t committed = kind == EntryKind::kPrefill ? rows.count : job.entry_results[i].num_tokens;
+    while (tap < taps.rows.size() && taps.rows[tap] < rows.first) ++tap;
+    for (; tap < taps.rows.size() && taps.rows[tap] < rows.first + committed; ++tap) {
+      drafter_->AddContext(static_cast<int32_t>(tap), rows.begin + taps.rows[tap] - rows.first, entry.slot);
+    }
+  }
+  drafter_->StoreContext(taps);
+}
+
+void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot_index, Choice* choice) {
+  if (result.failed || result.finished || result.num_tokens == 0 || choice->settings().drafts == 0) return;
+  Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  const auto s = static_cast<size_t>(slot_index);
+  const int64_t newest = slot.length - 1;
+  const int32_t wanted = choice->settings().drafts == kDraftsAsTheyPay ? drafter_->block_size() : choice->settings().drafts;
+  // The last token that it may get is drawn from a row that is no draft's.
+  const auto drafts = static_cast<int32_t>(std::min<int64_t>(wanted, choice->tokens_left() - 1));
+  // The block's own keys need pages, which are there but right behind a prompt's last chunk at times.
+  const int64_t block_end = newest + drafter_->block_size();
+  if (drafts <= 0 || (block_end - 1) / kv::kBlockTokens >= job.page_ends[kv::kLate][s]) return;
+  const int64_t first_position = int64_t{job.tables.first_pages[kv::kLate][s]} * kv::kBlockTokens;
+  draft_requests_.push_back({.slot = slot_index,
+                             .choice = choice,
+                             .newest = slot.newest[0],
+                             .position = newest,
+                             .floor = std::max(slot.draft_floor, first_position),
+                             .drafts = drafts,
+                             .out = &slot.drafts});
+}
+
+void StepExecutor::DraftNext(const StepJob& job) {
+  draft_requests_.clear();
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    AddDraftRequest(job, job.entry_results[i], job.plan.entries[i].slot, job.entry_choices[i].get());
+  }
+  for (size_t f = 0; f < job.plan.forks.size(); ++f) {
+    AddDraftRequest(job, job.fork_results[f], job.plan.forks[f].slot, job.fork_choices[f].get());
+  }
+  drafter_->Run(draft_requests_);
+  if (!drafts_fn_) return;
+  for (const DraftRequest& request : draft_requests_) {
+    drafts_fn_(request.choice->settings(), request.position, &request.out->tokens);
+    request.out->confidence.resize(request.out->tokens.size());
   }
 }
 

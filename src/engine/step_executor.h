@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the scheduler's plans on the model: rows, tables and starts into a Step, a forward pass, the copies of forks, then
 // a token for every row that samples. Keeps, for each slot, what a plan made before the last result cannot know: how long
-// the sequence is and its newest tokens.
+// the sequence is, its newest tokens, and the drafts behind them.
+//
+// Drafts. A decode entry runs its newest token and drafts behind it. Tokens are drawn row by row, each as plain decoding
+// would draw it, as long as the token drawn is the draft that the next row has run; so every token, its log-probabilities
+// and all that drawing changes (penalties, masks) are those of plain decoding, and rows behind the first wrong draft leave
+// nothing that is ever read: their cache rows lie behind the newest token and are written again. Then the drafts of the
+// next step are made.
 // One thread at a time; steps in the order of their plans.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "engine/choice.h"
+#include "engine/drafter.h"
 #include "engine/kv_memory.h"
 #include "engine/loaded_model.h"
 #include "model/deepseek_v41/forward.h"
@@ -16,10 +25,17 @@
 
 namespace deepinfer::engine {
 
+// How the drafts of a decode entry fared.
+struct Verified {
+  int32_t drafts = 0;  // run
+  int32_t accepted = 0;
+};
+
 // A plan with all that it refers to: made by the engine right after Scheduler::Plan, executed later, possibly elsewhere.
 struct StepJob {
   sched::StepPlan plan;
   KvMemory::Tables tables;
+  std::array<std::vector<int64_t>, kv::kLayerGroups> page_ends;  // [slots]: one behind the last page mapped
   std::vector<int32_t> prefill_tokens;         // for each prefill entry its rows, with `lookback` - 1 tokens before them
   std::vector<std::shared_ptr<Choice>> entry_choices;  // [entries]
   std::vector<std::shared_ptr<Choice>> fork_choices;   // [forks]
@@ -27,16 +43,22 @@ struct StepJob {
   // Results.
   std::vector<sched::EntryResult> entry_results, fork_results;
   std::vector<int32_t> tokens;
-  std::vector<Drawn> entry_drawn, fork_drawn;  // for entries that sampled
-  Status status;                               // a device or file error: every result is failed
+  std::vector<Drawn> drawn;  // [tokens]
+  std::vector<Verified> verified;  // for each decode entry
+  Status status;             // a device or file error: every result is failed
 
   sched::StepResult result() const { return {plan.step, entry_results, fork_results, tokens}; }
 };
 
 class StepExecutor {
  public:
+  // With drafts where config.draft_rows > 0. Errors: kNotFound (the checkpoint has no draft), kResourceExhausted.
   static Result<std::unique_ptr<StepExecutor>> Create(const LoadedModel& loaded, const sched::Config& config,
                                                       backend::Activations activations);
+
+  // For tests: may change the drafts of a request, which follow the token at `position`, as it likes.
+  using DraftsFn = std::function<void(const ChoiceSettings& choice, int64_t position, std::vector<int32_t>* drafts)>;
+  void set_drafts_fn(DraftsFn fn) { drafts_fn_ = std::move(fn); }
 
   // Copies what the step needs of the scheduler's tables and requests.
   void Prepare(const sched::Scheduler& scheduler, StepJob* job) const;
@@ -44,33 +66,54 @@ class StepExecutor {
   void Run(StepJob* job);
 
   int64_t cache_bytes() const { return memory_.size_bytes(); }
-  int64_t scratch_bytes() const { return model_->scratch_bytes(); }
+  int64_t scratch_bytes() const { return model_->scratch_bytes() + (drafter_ ? drafter_->scratch_bytes() : 0); }
 
  private:
   struct Slot {
     int64_t length = 0;           // tokens known here, the newest one not run yet
     std::vector<int32_t> newest;  // [lookback], newest first; -1 before the start
+    Drafts drafts;                // behind the newest token
+    int64_t draft_floor = 0;      // draft windows begin here
+  };
+  // The rows of an entry as they were run.
+  struct EntryRows {
+    int64_t begin = 0;  // position of the first
+    int32_t first = 0;  // place in the batch
+    int32_t count = 0;
+    int32_t first_logit = 0;  // place among the logits
   };
 
   StepExecutor(const LoadedModel& loaded, const sched::Config& config, KvMemory memory);
   void BuildStep(const StepJob& job);
   void AddPrefill(const StepJob& job, const sched::PlanEntry& entry, size_t* token);
-  void AddDecode(const sched::PlanEntry& entry);
-  void AddSegment(const sched::PlanEntry& entry, const sched::StepPlan& plan, int64_t begin);
+  void AddDecode(const sched::PlanEntry& entry, int32_t rows);
+  void AddSegment(const sched::PlanEntry& entry, const sched::StepPlan& plan, int64_t begin, int32_t rows);
+  // Rows of a decode entry that are worth running.
+  int32_t RowsOf(const sched::PlanEntry& entry, const Choice& choice) const;
   void DrawAll(StepJob* job);
-  sched::EntryResult DrawOne(Choice* choice, int32_t slot, std::span<const float> logits, StepJob* job, Drawn* drawn);
+  // Draws from up to `rows` rows of logits, while the drafts behind them hold.
+  sched::EntryResult DrawRows(Choice* choice, int32_t slot, int32_t first_logit, int32_t rows, StepJob* job);
+  void PushToken(Slot* slot, int32_t token) const;
+  // Context keys of the rows that are committed now.
+  void StoreContext(const StepJob& job, sched::EntryKind kind);
+  void DraftNext(const StepJob& job);
+  void AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot, Choice* choice);
 
   const LoadedModel& loaded_;
   const sched::Config config_;
   KvMemory memory_;
   std::unique_ptr<model::deepseek_v41::Model> model_;
+  std::unique_ptr<Drafter> drafter_;  // or none
+  DraftsFn drafts_fn_;
   size_t lookback_;
   std::vector<Slot> slots_;
   // Scratch of a step.
   std::vector<model::deepseek_v41::Segment> segments_;
-  std::vector<int32_t> starts_, floors_;  // [entries, layers + 1], [entries, layers]
+  std::vector<EntryRows> entry_rows_;     // [entries]
+  std::vector<int32_t> starts_, floors_;  // [segments, layers + 1], [segments, layers]
   std::vector<int32_t> window_tokens_, ids_, logit_rows_;
   std::vector<float> logits_;
+  std::vector<DraftRequest> draft_requests_;
 };
 
 }  // namespace deepinfer::engine

@@ -115,7 +115,7 @@ class Dspark : public testing::TestWithParam<std::string> {
   // Runs the blocks of all anchors. Heads follow the best draft, or with `forced` the golden sequence.
   std::vector<Drafted> Draft(const std::vector<DraftAnchor>& anchors, bool forced = false) {
     const auto block = static_cast<size_t>(draft_->block_size());
-    draft_->RunBlock(anchors, windows_);
+    draft_->RunBlock(anchors, windows_, draft_->block_size());
     std::vector<Drafted> out(anchors.size());
     std::vector<int32_t> previous;
     for (const DraftAnchor& anchor : anchors) previous.push_back(anchor.token);

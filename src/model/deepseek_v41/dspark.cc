@@ -27,6 +27,7 @@ struct DraftModel::Impl {
   Buffer previous, markov, markov_logits, markov_confidence, confidence;
   float* logits = nullptr;  // the Markov terms are added in place, in the stages' scratch memory
   int64_t num_anchors = 0;
+  int64_t drafts = 0;  // of the block in hand
   int64_t next = 0;
   int64_t scratch_bytes = 0;
 
@@ -146,15 +147,16 @@ void DraftModel::StoreContext(const DraftContext& rows, std::span<const WindowCa
   }
 }
 
-void DraftModel::RunBlock(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows) {
+void DraftModel::RunBlock(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows, int64_t drafts) {
   Impl& m = *impl_;
   DI_CHECK(static_cast<int64_t>(anchors.size()) <= m.options.requests_max &&
-           static_cast<int64_t>(windows.size()) == num_stages());
+           static_cast<int64_t>(windows.size()) == num_stages() && drafts > 0 && drafts <= block_size());
   m.num_anchors = static_cast<int64_t>(anchors.size());
+  m.drafts = drafts;
   m.next = 0;
   const auto block = static_cast<size_t>(block_size()), stages = windows.size(), rows = anchors.size() * block;
   const std::vector<int32_t> run_from(stages + 1);
-  std::vector<int32_t> ids(rows, static_cast<int32_t>(m.draft.noise_token_id)), floors(anchors.size() * stages), wanted(rows);
+  std::vector<int32_t> ids(rows, static_cast<int32_t>(m.draft.noise_token_id)), floors(anchors.size() * stages), wanted;
   std::vector<Segment> segments;
   for (size_t r = 0; r < anchors.size(); ++r) {
     const DraftAnchor& anchor = anchors[r];
@@ -165,17 +167,17 @@ void DraftModel::RunBlock(std::span<const DraftAnchor> anchors, std::span<const 
                         .end = anchor.position + static_cast<int32_t>(block),
                         .run_from = run_from,
                         .window_floor = std::span(floors).subspan(r * stages, stages)});
+    for (size_t j = 0; j < static_cast<size_t>(drafts); ++j) wanted.push_back(static_cast<int32_t>(r * block + j));
   }
-  for (size_t i = 0; i < rows; ++i) wanted[i] = static_cast<int32_t>(i);
   const Step step{.segments = segments, .tokens = ids, .ids = ids, .logit_rows = wanted};
   m.logits = m.stages->Forward(step, {.windows = {windows.begin(), windows.end()}});
-  m.Linear(static_cast<int64_t>(rows), m.weights.confidence_hidden, m.stages->states(), m.confidence.as<float>());
+  m.Linear(static_cast<int64_t>(wanted.size()), m.weights.confidence_hidden, m.stages->states(), m.confidence.as<float>());
 }
 
 void DraftModel::Next(std::span<const int32_t> previous) {
   Impl& m = *impl_;
-  const int64_t n = m.num_anchors, block = block_size(), vocab = m.config.vocab_size;
-  DI_CHECK(static_cast<int64_t>(previous.size()) == n && m.next < block);
+  const int64_t n = m.num_anchors, vocab = m.config.vocab_size;
+  DI_CHECK(static_cast<int64_t>(previous.size()) == n && m.next < m.drafts);
   m.Put(previous, m.previous);
   m.dev.Embed({.rows = n,
                .streams = 1,
@@ -185,9 +187,9 @@ void DraftModel::Next(std::span<const int32_t> previous) {
                .use_override = nullptr,
                .x = m.markov.as<float>()});
   m.Linear(n, m.weights.markov_head, m.markov.as<float>(), m.markov_logits.as<float>());
-  m.Add(n, vocab, m.markov_logits.as<float>(), m.logits + m.next * vocab, block * vocab);
+  m.Add(n, vocab, m.markov_logits.as<float>(), m.logits + m.next * vocab, m.drafts * vocab);
   m.Linear(n, m.weights.confidence_markov, m.markov.as<float>(), m.markov_confidence.as<float>());
-  m.Add(n, 1, m.markov_confidence.as<float>(), m.confidence.as<float>() + m.next, block);
+  m.Add(n, 1, m.markov_confidence.as<float>(), m.confidence.as<float>() + m.next, m.drafts);
   ++m.next;
 }
 

@@ -7,7 +7,7 @@
 //   Next, Next ..  for draft j: the Markov term of the token before it, and its confidence
 //
 // Row j of a block predicts position p + 2 + j. The rows of a block see each other, so a block always has all its rows;
-// to verify fewer drafts, drop the last ones afterwards. What a request gets never depends on the others.
+// who wants fewer drafts asks for the heads of the first rows alone. What a request gets never depends on the others.
 //
 // Draft windows are pages like those of the layers (WindowCache). Context keys are a function of the committed tokens
 // alone. A block leaves its own keys at p + 1 .. p + block size, behind everything that may be read: pages must be mapped
@@ -61,15 +61,16 @@ class DraftModel {
   // Queues the projection of context rows and stores their keys; windows [num_stages].
   void StoreContext(const DraftContext& rows, std::span<const backend::WindowCache> windows);
 
-  // Queues one block for each anchor, in ascending order of request. REQUIRES: at most requests_max, and valid ids.
-  void RunBlock(std::span<const DraftAnchor> anchors, std::span<const backend::WindowCache> windows);
+  // Queues one block for each anchor, in ascending order of request, with the heads of its first `drafts` rows.
+  // REQUIRES: at most requests_max, valid ids, and drafts in 1 .. block_size().
+  void RunBlock(std::span<const DraftAnchor> anchors, std::span<const backend::WindowCache> windows, int64_t drafts);
 
   // Queues the heads of the next draft of all requests of the block; previous [requests] is the token before it: the
-  // anchor, then the draft that the caller chose. REQUIRES: called at most block_size() times after a RunBlock.
+  // anchor, then the draft that the caller chose. REQUIRES: called at most `drafts` times after a RunBlock.
   void Next(std::span<const int32_t> previous);
 
   // Of the last RunBlock, complete for the drafts that Next was called for; overwritten by the next RunBlock.
-  // Draft j of anchor r: logits [r, j, :] of shape [requests, block_size, vocab], confidence [r, j]. Device, fp32. The
+  // Draft j of anchor r: logits [r, j, :] of shape [requests, drafts, vocab], confidence [r, j]. Device, fp32. The
   // confidence is a logit: its sigmoid estimates how likely the draft is accepted if all before it are.
   const float* logits() const;
   const float* confidence() const;

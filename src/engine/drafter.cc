@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/drafter.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace deepinfer::engine {
+
+using model::deepseek_v41::DraftAnchor;
+using model::deepseek_v41::DraftModel;
+
+Result<DraftsSetting> ParseDrafts(std::string_view text) {
+  if (text == "auto") return DraftsSetting{};
+  if (text == "on") return DraftsSetting{.required = true};
+  if (text == "off") return DraftsSetting{.drafts = 0};
+  DraftsSetting setting{.required = true};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), setting.drafts);
+  if (error == std::errc() && end == text.data() + text.size() && setting.drafts >= 0) return setting;
+  return Error(Code::kInvalidArgument, "drafts \"{}\": expected auto, on, off or a number", text);
+}
+
+Result<std::unique_ptr<Drafter>> Drafter::Create(const LoadedModel& loaded, const sched::Config& config,
+                                                 backend::Activations activations,
+                                                 std::span<const backend::WindowCache> windows) {
+  std::unique_ptr<Drafter> drafter(new Drafter(loaded));
+  backend::Backend& device = loaded.backend();
+  DI_ASSIGN_OR_RETURN(drafter->weights_,
+                      model::deepseek_v41::BindDraftWeights(loaded.checkpoint(), loaded.weights(), device));
+  DI_ASSIGN_OR_RETURN(drafter->model_, DraftModel::Create(loaded.config(), drafter->weights_, device,
+                                                          {.context_rows_max = config.step_rows_max,
+                                                           .requests_max = config.slots,
+                                                           .activations = activations}));
+  drafter->windows_.assign(windows.begin(), windows.end());
+  const auto slots = static_cast<size_t>(config.slots);
+  DI_ASSIGN_OR_RETURN(drafter->row_index_, device.Allocate(slots * sizeof(int32_t)));
+  DI_ASSIGN_OR_RETURN(drafter->rows_,
+                      device.Allocate(slots * static_cast<size_t>(loaded.config().vocab_size) * sizeof(float)));
+  return drafter;
+}
+
+void Drafter::AddContext(int32_t tap_row, int64_t position, int32_t slot) {
+  tap_rows_.push_back(tap_row);
+  positions_.push_back(static_cast<int32_t>(position));
+  slots_.push_back(slot);
+}
+
+void Drafter::StoreContext(const model::deepseek_v41::DraftTaps& taps) {
+  if (!tap_rows_.empty()) {
+    model_->StoreContext({.taps = taps.values, .tap_rows = tap_rows_, .positions = positions_, .requests = slots_}, windows_);
+  }
+  tap_rows_.clear();
+  positions_.clear();
+  slots_.clear();
+}
+
+bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
+  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
+  backend::Backend& device = loaded_.backend();
+  device.CopyToDevice(row_index_.data(), index_.data(), index_.size() * sizeof(int32_t));
+  device.GatherRows({.rows = static_cast<int64_t>(requests.size()),
+                     .row_bytes = static_cast<int64_t>(vocab * sizeof(float)),
+                     .src = model_->logits(),
+                     .index = row_index_.as<int32_t>(),
+                     .dst = rows_.data()});
+  logits_.resize(requests.size() * vocab);
+  device.CopyToHost(logits_.data(), rows_.data(), logits_.size() * sizeof(float));
+  bool any = false;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    if (open_[r] == 0) continue;
+    DraftRequest& request = requests[r];
+    const std::optional<int32_t> token =
+        request.choice->Draft(std::span(logits_).subspan(r * vocab, vocab), static_cast<uint32_t>(request.position + 1 + j));
+    // Behind an end token nothing follows; the row that draws it runs without a draft.
+    open_[r] = token.has_value() && !request.choice->IsEnd(*token);
+    if (open_[r] == 0) continue;
+    request.out->tokens.push_back(*token);
+    previous_[r] = *token;
+    open_[r] = j + 1 < request.drafts;
+    any = any || open_[r] != 0;
+  }
+  return any;
+}
+
+void Drafter::Run(std::span<DraftRequest> requests) {
+  if (requests.empty()) return;
+  std::sort(requests.begin(), requests.end(), [](const DraftRequest& a, const DraftRequest& b) { return a.slot < b.slot; });
+  std::vector<DraftAnchor> anchors;
+  int32_t drafts = 1;
+  previous_.clear();
+  index_.clear();
+  for (const DraftRequest& request : requests) {
+    anchors.push_back({.request = request.slot,
+                       .token = request.newest,
+                       .position = static_cast<int32_t>(request.position),
+                       .floor = static_cast<int32_t>(request.floor)});
+    previous_.push_back(request.newest);
+    request.out->Clear();
+    drafts = std::max(drafts, request.drafts);
+  }
+  for (size_t r = 0; r < requests.size(); ++r) index_.push_back(static_cast<int32_t>(r) * drafts);
+  open_.assign(requests.size(), 1);
+  model_->RunBlock(anchors, windows_, drafts);
+  for (int32_t j = 0; j < drafts; ++j) {
+    model_->Next(previous_);
+    if (!Draw(requests, j)) break;
+    for (int32_t& index : index_) ++index;
+  }
+  confidence_.resize(requests.size() * static_cast<size_t>(drafts));
+  loaded_.backend().CopyToHost(confidence_.data(), model_->confidence(), confidence_.size() * sizeof(float));
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const auto first = confidence_.begin() + static_cast<std::ptrdiff_t>(r * static_cast<size_t>(drafts));
+    Drafts& out = *requests[r].out;
+    out.confidence.assign(first, first + static_cast<std::ptrdiff_t>(out.tokens.size()));
+    requests[r].choice->DropDrafts();
+  }
+}
+
+}  // namespace deepinfer::engine

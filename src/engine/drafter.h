@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft model at work for an executor's slots: committed rows become context keys, and requests that go on get the
+// tokens that the model will probably take next. A draft is drawn as its request would draw (settings, penalties, noise of
+// the position), so it is the token that the model draws wherever the two distributions agree. Drafts decide how fast an
+// answer comes, never what it is. One thread at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/choice.h"
+#include "engine/loaded_model.h"
+#include "model/deepseek_v41/dspark.h"
+#include "sched/config.h"
+
+namespace deepinfer::engine {
+
+// How a user asks for drafts: "auto", "on", "off" or a number (EngineOptions::drafts).
+struct DraftsSetting {
+  int drafts = kDraftsAsTheyPay;  // as ChoiceSettings::drafts
+  bool required = false;          // an error where the checkpoint has none
+};
+Result<DraftsSetting> ParseDrafts(std::string_view text);
+
+struct Drafts {
+  std::vector<int32_t> tokens;    // they follow the newest token of the request
+  std::vector<float> confidence;  // [tokens] logits, of spec::Calibration's kind
+
+  void Clear() {
+    tokens.clear();
+    confidence.clear();
+  }
+};
+
+struct DraftRequest {
+  int32_t slot = 0;
+  Choice* choice = nullptr;
+  int32_t newest = 0;    // token, not run yet
+  int64_t position = 0;  // its position
+  int64_t floor = 0;     // no context key below this position is read
+  int32_t drafts = 0;    // at most so many, 1 .. block_size()
+  Drafts* out = nullptr;
+};
+
+class Drafter {
+ public:
+  // `windows` of the draft stages. Errors: kNotFound (the checkpoint has no draft), kResourceExhausted.
+  static Result<std::unique_ptr<Drafter>> Create(const LoadedModel& loaded, const sched::Config& config,
+                                                 backend::Activations activations,
+                                                 std::span<const backend::WindowCache> windows);
+
+  int32_t block_size() const { return static_cast<int32_t>(model_->block_size()); }
+  int64_t scratch_bytes() const { return model_->scratch_bytes(); }
+
+  // Notes a committed row of the last forward pass; StoreContext stores all that were noted. Rows of a slot ascend.
+  void AddContext(int32_t tap_row, int64_t position, int32_t slot);
+  void StoreContext(const model::deepseek_v41::DraftTaps& taps);
+
+  // Drafts for all requests. Pages must be mapped for block_size() positions from each newest token on.
+  void Run(std::span<DraftRequest> requests);
+
+ private:
+  explicit Drafter(const LoadedModel& loaded) : loaded_(loaded) {}
+  // Draws draft j of those that go on. False: nobody does.
+  bool Draw(std::span<DraftRequest> requests, int32_t j);
+
+  const LoadedModel& loaded_;
+  model::deepseek_v41::DraftWeights weights_;
+  std::unique_ptr<model::deepseek_v41::DraftModel> model_;
+  std::vector<backend::WindowCache> windows_;
+  backend::Buffer row_index_, rows_;  // logits of one draft of every request, next to each other
+  // Scratch.
+  std::vector<int32_t> tap_rows_, positions_, slots_, index_, previous_;
+  std::vector<uint8_t> open_;
+  std::vector<float> logits_, confidence_;
+};
+
+}  // namespace deepinfer::engine
