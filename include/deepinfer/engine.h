@@ -130,10 +130,12 @@ class Engine {
   static std::unique_ptr<Engine> Open(const EngineOptions& options, std::string* why);
   virtual ~Engine() = default;
 
-  // 0, and `why` names the field, where the request is impossible; also where too many wait.
-  virtual GenerationId Submit(const GenerationRequest& request, OutputFn consumer, std::string* why) = 0;
-  // All choices of the request end with kCancelled; nothing happens where it has ended.
+  // 0, and `why` names the field, where the request is impossible; also where too many wait: then `*busy`, where given, is
+  // true, and the same request may be taken later.
+  virtual GenerationId Submit(const GenerationRequest& request, OutputFn consumer, std::string* why, bool* busy = nullptr) = 0;
+  // All choices of the request, or one of them, end with kCancelled; nothing happens where they have ended.
   virtual void Cancel(GenerationId id) = 0;
+  virtual void Cancel(GenerationId id, int choice) = 0;
   // Blocks until the request has ended (own_thread only). Returns at once for one that has.
   virtual void Wait(GenerationId id) = 0;
   // One step by hand, outputs included. False: nothing to do. REQUIRES: own_thread is false.

@@ -168,7 +168,8 @@ ChoiceSettings BatchEngine::SettingsOf(const GenerationRequest& r, uint64_t seed
   return settings;
 }
 
-GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, std::string* why) {
+GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, std::string* why, bool* busy) {
+  if (busy != nullptr) *busy = false;
   if (const Status status = Check(r); !status.ok()) {
     *why = status.message();
     return 0;
@@ -199,6 +200,7 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
     // Requests that are on their way to the scheduler count as waiting.
     if (stats_.requests_waiting + static_cast<int64_t>(submissions_.size()) + r.choices > options_.requests_waiting_max) {
       *why = fmt::format("too many requests wait: {} of {}", stats_.requests_waiting, options_.requests_waiting_max);
+      if (busy != nullptr) *busy = true;
       return 0;
     }
     id = generation.id = next_id_++;
@@ -209,11 +211,11 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
   return id;
 }
 
-void BatchEngine::Cancel(GenerationId id) {
+void BatchEngine::Cancel(GenerationId id, int choice) {
   {
     const std::lock_guard lock(mutex_);
     if (!open_.contains(id)) return;
-    cancels_.push_back(id);
+    cancels_.emplace_back(id, choice);
   }
   loop_wakes_.notify_one();
 }

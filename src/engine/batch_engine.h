@@ -24,8 +24,9 @@ class BatchEngine final : public Engine {
   static Result<std::unique_ptr<BatchEngine>> Create(const EngineOptions& options);
   ~BatchEngine() override;
 
-  GenerationId Submit(const GenerationRequest& request, OutputFn consumer, std::string* why) override;
-  void Cancel(GenerationId id) override;
+  GenerationId Submit(const GenerationRequest& request, OutputFn consumer, std::string* why, bool* busy = nullptr) override;
+  void Cancel(GenerationId id) override { Cancel(id, kAllChoices); }
+  void Cancel(GenerationId id, int choice) override;
   void Wait(GenerationId id) override;
   bool Step() override;
   EngineStats Stats() const override;
@@ -41,6 +42,8 @@ class BatchEngine final : public Engine {
   void set_drafts_fn(StepExecutor::DraftsFn fn) { executor_->set_drafts_fn(std::move(fn)); }
 
  private:
+  static constexpr int kAllChoices = -1;
+
   struct Submission {
     std::shared_ptr<Generation> generation;
     sched::RequestSpec spec;
@@ -64,7 +67,7 @@ class BatchEngine final : public Engine {
   void Finish(StepJob* job);
   void Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result);
   void Accept(Submission submission);
-  void EndGeneration(GenerationId id, deepinfer::FinishReason reason);
+  void EndGeneration(GenerationId id, int choice, deepinfer::FinishReason reason);
   void EndOverdue();
   void CollectEnded();
   void CloseIfDone(const std::shared_ptr<Generation>& generation);
@@ -93,7 +96,7 @@ class BatchEngine final : public Engine {
   mutable std::mutex mutex_;
   std::condition_variable loop_wakes_, executor_wakes_, waiter_wakes_;
   std::deque<Submission> submissions_;
-  std::deque<GenerationId> cancels_;
+  std::deque<std::pair<GenerationId, int>> cancels_;  // of which choice
   std::deque<StepJob*> to_run_, done_;
   std::unordered_map<GenerationId, bool> open_;  // requests that have not ended
   EngineStats stats_;

@@ -42,15 +42,17 @@ void BatchEngine::Accept(Submission submission) {
   live_[generation.id] = *ids;
 }
 
-// Ends what has not ended of a request; its consumer hears of it now, its cache comes back with the steps in flight.
-void BatchEngine::EndGeneration(GenerationId id, deepinfer::FinishReason reason) {
+// Ends what has not ended of a request, or of one choice of it. The consumer hears of it now, the cache comes back with the
+// steps in flight.
+void BatchEngine::EndGeneration(GenerationId id, int choice, deepinfer::FinishReason reason) {
   const auto it = live_.find(id);
   if (it == live_.end()) return;
   const std::vector<sched::RequestId> requests = it->second;
   std::shared_ptr<Generation> generation;
-  for (const sched::RequestId request : requests) {
+  for (size_t c = 0; c < requests.size(); ++c) {
+    const sched::RequestId request = requests[c];
     Stream* stream = Find(request);
-    if (stream == nullptr) continue;
+    if (stream == nullptr || (choice != kAllChoices && static_cast<int>(c) != choice)) continue;
     generation = stream->generation();
     stream->End(reason);
     scheduler_->Cancel(request);
@@ -70,19 +72,19 @@ void BatchEngine::EndOverdue() {
       break;
     }
   }
-  for (const GenerationId id : overdue) EndGeneration(id, deepinfer::FinishReason::kDeadline);
+  for (const GenerationId id : overdue) EndGeneration(id, kAllChoices, deepinfer::FinishReason::kDeadline);
 }
 
 bool BatchEngine::TakeMessages() {
   std::deque<Submission> submissions;
-  std::deque<GenerationId> cancels;
+  std::deque<std::pair<GenerationId, int>> cancels;
   {
     const std::lock_guard lock(mutex_);
     submissions.swap(submissions_);
     cancels.swap(cancels_);
   }
   for (Submission& submission : submissions) Accept(std::move(submission));
-  for (const GenerationId id : cancels) EndGeneration(id, deepinfer::FinishReason::kCancelled);
+  for (const auto& [id, choice] : cancels) EndGeneration(id, choice, deepinfer::FinishReason::kCancelled);
   EndOverdue();
   if (!submissions.empty()) UpdateStats();
   return !submissions.empty() || !cancels.empty();

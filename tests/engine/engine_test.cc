@@ -170,6 +170,32 @@ TEST(Engine, ChoiceZeroIsTheRequestWithOneChoice) {
   ExpectIdle(*engine);
 }
 
+// One choice can be given up at any time, the first one too; the others make the same tokens.
+TEST(Engine, CancelOfOneChoice) {
+  const GenerationRequest request{
+      .prompt = std::vector<int32_t>(140, 11), .max_tokens = 12, .choices = 3, .temperature = 1, .seed = 5};
+  std::vector<Collected> whole(3);
+  const auto engine = Open();
+  Submit(*engine, request, [&](const Output& output) { whole[static_cast<size_t>(output.choice)].Fn()(output); });
+  Drain(*engine);
+  for (int choice = 0; choice < 3; ++choice) {
+    for (int steps = 0; steps < 8; steps += 3) {
+      std::vector<Collected> many(3);
+      const GenerationId id =
+          Submit(*engine, request, [&](const Output& output) { many[static_cast<size_t>(output.choice)].Fn()(output); });
+      for (int i = 0; i < steps; ++i) engine->Step();
+      engine->Cancel(id, choice);
+      Drain(*engine);
+      for (int other = 0; other < 3; ++other) {
+        if (other == choice) continue;
+        EXPECT_EQ(many[static_cast<size_t>(other)].tokens, whole[static_cast<size_t>(other)].tokens);
+      }
+      EXPECT_EQ(many[static_cast<size_t>(choice)].reason, deepinfer::FinishReason::kCancelled);
+    }
+  }
+  ExpectIdle(*engine);
+}
+
 TEST(Engine, SaltsKeepCachesApart) {
   const auto engine = Open();
   const std::vector<int32_t> prompt(400, 13);
