@@ -1,15 +1,23 @@
 # Text files as C++ constants: di_embed_texts(recipe recipe_texts.inc DIRECTORY recipe/text) writes, for each *.txt and
 # *.json of the directory, `constexpr std::string_view k_<name> = R"(...)";` into the header <recipe_texts.inc>, which
-# the sources of that module can include.
+# the sources of that module can include. With EXTENSIONS html js, files of those kinds, named k_<name>_<extension>.
 function(di_embed_texts folder header)
-  cmake_parse_arguments(ARG "" "DIRECTORY" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "DIRECTORY" "EXTENSIONS" ${ARGN})
   string(REPLACE "/" "_" flat ${folder})
   set(dir ${PROJECT_SOURCE_DIR}/src/${ARG_DIRECTORY})
   set(out_dir ${PROJECT_BINARY_DIR}/generated/${flat})
-  file(GLOB files CONFIGURE_DEPENDS ${dir}/*.txt ${dir}/*.json)
+  set(patterns ${dir}/*.txt ${dir}/*.json)
+  if(ARG_EXTENSIONS)
+    list(TRANSFORM ARG_EXTENSIONS PREPEND "${dir}/*." OUTPUT_VARIABLE patterns)
+  endif()
+  file(GLOB files CONFIGURE_DEPENDS ${patterns})
   set(content "// Generated from ${ARG_DIRECTORY} by cmake/DiEmbed.cmake.\n")
   foreach(file IN LISTS files)
     get_filename_component(name ${file} NAME_WE)
+    if(ARG_EXTENSIONS)
+      get_filename_component(name ${file} NAME)
+      string(MAKE_C_IDENTIFIER ${name} name)
+    endif()
     file(READ ${file} text)
     string(APPEND content "constexpr std::string_view k_${name} = R\"DI_TEXT(${text})DI_TEXT\";\n")
     set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
