@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "server_pages.inc"
-
 namespace deepinfer::server {
 namespace {
+
+#include <server_pages.inc>
 
 struct Page {
   std::string_view path, content_type, text;
