@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 namespace deepinfer::sampling {
 
@@ -31,6 +30,8 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 
 // -log(-log1p(-w)), w = (bits + 1/2) * 2^-32 rounded to fp32, at most 1 - 2^-24. Finite for every word.
 float GumbelFromBits(uint32_t bits);
+// At least that, and where w < 1/4 by at most 0.21 more; needs no logarithm.
+float GumbelBoundFromBits(uint32_t bits);
 // (bits + 1/2) * 2^-32 as above: a uniform number in (0, 1), for acceptance tests.
 float UniformFromBits(uint32_t bits);
 
@@ -39,7 +40,7 @@ float Uniform(const NoiseKey& key);
 
 // The noise of one token id.
 float Gumbel(const NoiseKey& key, uint32_t token);
-// out[i] = the noise of token id i: the same bits as Gumbel, faster for whole vocabularies.
-void GumbelAll(const NoiseKey& key, std::span<float> out);
+// No noise is above this: -log(2^-33) is 22.88.
+inline constexpr float kGumbelMax = 23;
 
 }  // namespace deepinfer::sampling

@@ -2,13 +2,13 @@
 #include "sampling/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "core/check.h"
 #include "sampling/math.h"
-#include "sampling/noise.h"
 
 namespace deepinfer::sampling {
 namespace {
@@ -44,14 +44,6 @@ void ApplyMask(std::span<const uint32_t> mask, std::vector<float>* logits) {
 
 }  // namespace
 
-int32_t ArgMax(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t t = 1; t < logits.size(); ++t) {
-    if (logits[t] > logits[best] || std::isnan(logits[best])) best = t;
-  }
-  return static_cast<int32_t>(best);
-}
-
 std::optional<int32_t> Sampler::Adjust(const SamplingParams& params, const SampleInput& input) {
   adjusted_.assign(input.logits.begin(), input.logits.end());
   if (params.has_penalties()) {
@@ -74,7 +66,7 @@ bool Sampler::Distribution(const SamplingParams& params, const SampleInput& inpu
     out[static_cast<size_t>(*best)] = 1;
     return true;
   }
-  for (float& logit : adjusted_) logit /= params.temperature;
+  Heat(params);
   const float top = adjusted_[static_cast<size_t>(*best)];
   Filter(params);
   std::sort(order_.begin(), order_.end());
@@ -86,24 +78,29 @@ bool Sampler::Distribution(const SamplingParams& params, const SampleInput& inpu
   return true;
 }
 
+void Sampler::Heat(const SamplingParams& params) {
+  if (params.temperature == 1) return;
+  for (float& logit : adjusted_) logit /= params.temperature;
+}
+
 std::optional<int32_t> Sampler::Sample(const SamplingParams& params, const SampleInput& input) {
+  if (params.greedy() && !params.has_penalties() && params.logit_bias.empty() && input.mask.empty()) {
+    const int32_t best = ArgMax(input.logits);
+    return input.logits[static_cast<size_t>(best)] > kForbidden ? std::optional(best) : std::nullopt;
+  }
   const std::optional<int32_t> best = Adjust(params, input);
   if (!best || params.greedy()) return best;
-
-  for (float& logit : adjusted_) logit /= params.temperature;
+  Heat(params);
   const NoiseKey key{.seed = params.seed, .position = input.position, .choice = params.choice};
   const bool filtered = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
-  if (!filtered) {
-    noise_.resize(adjusted_.size());
-    GumbelAll(key, noise_);
-    for (size_t t = 0; t < adjusted_.size(); ++t) noise_[t] += adjusted_[t];
-    return ArgMax(noise_);
-  }
+  if (!filtered) return NoisyArgMax(key, adjusted_);
   Filter(params);
   int32_t winner = order_[0];
   float winner_score = kForbidden;
   for (const int32_t token : order_) {
-    const float score = adjusted_[static_cast<size_t>(token)] + Gumbel(key, static_cast<uint32_t>(token));
+    const float scaled = adjusted_[static_cast<size_t>(token)];
+    if (scaled + kGumbelMax < winner_score) continue;
+    const float score = scaled + Gumbel(key, static_cast<uint32_t>(token));
     if (score > winner_score || (score == winner_score && token < winner)) {
       winner = token;
       winner_score = score;
@@ -112,60 +109,102 @@ std::optional<int32_t> Sampler::Sample(const SamplingParams& params, const Sampl
   return winner;
 }
 
+int32_t Sampler::Ranked(size_t rank) {
+  constexpr size_t kAtLeast = 32;
+  if (rank >= sorted_) {
+    const size_t end = std::min(order_.size(), std::max(rank + 1, 2 * sorted_ + kAtLeast));
+    const auto better = [&](int32_t a, int32_t b) {
+      const float x = adjusted_[static_cast<size_t>(a)], y = adjusted_[static_cast<size_t>(b)];
+      return x > y || (x == y && a < b);
+    };
+    const auto from = order_.begin() + static_cast<std::ptrdiff_t>(sorted_), to = order_.begin() + static_cast<std::ptrdiff_t>(end);
+    if (end < order_.size()) std::nth_element(from, to, order_.end(), better);
+    std::sort(from, to, better);
+    sorted_ = end;
+  }
+  return order_[rank];
+}
+
+void Sampler::Truncate(size_t size) {
+  if (size > 0) Ranked(size - 1);
+  order_.resize(size);
+  sorted_ = std::min(sorted_, size);
+}
+
 void Sampler::Filter(const SamplingParams& params) {
   order_.clear();
+  sorted_ = 0;
   for (size_t t = 0; t < adjusted_.size(); ++t) {
     if (adjusted_[t] > kForbidden) order_.push_back(static_cast<int32_t>(t));
   }
-  const auto better = [&](int32_t a, int32_t b) {
-    const float x = adjusted_[static_cast<size_t>(a)], y = adjusted_[static_cast<size_t>(b)];
-    return x > y || (x == y && a < b);
-  };
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < order_.size()) {
-    std::nth_element(order_.begin(), order_.begin() + params.top_k, order_.end(), better);
-    order_.resize(static_cast<size_t>(params.top_k));
-  }
-  std::sort(order_.begin(), order_.end(), better);
+  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < order_.size()) Truncate(static_cast<size_t>(params.top_k));
   if (params.top_p < 1) KeepTopP(params.top_p);
   if (params.min_p > 0) {
-    const float top = adjusted_[static_cast<size_t>(order_[0])];
-    const auto weak = std::find_if(order_.begin(), order_.end(), [&](int32_t t) {
-      return FixedExp(adjusted_[static_cast<size_t>(t)] - top) < params.min_p;
-    });
-    order_.erase(weak, order_.end());
+    const float top = adjusted_[static_cast<size_t>(Ranked(0))];
+    const auto strong = [&](int32_t t) { return FixedExp(adjusted_[static_cast<size_t>(t)] - top) >= params.min_p; };
+    // Sorts as many as will be asked for at once.
+    if (const auto likely = std::count_if(order_.begin(), order_.end(), strong); likely > 0) Ranked(static_cast<size_t>(likely) - 1);
+    size_t kept = 0;
+    while (kept < order_.size() && strong(Ranked(kept))) ++kept;
+    Truncate(kept);
   }
 }
 
 // The fewest best tokens whose share of the whole is at least top_p.
 void Sampler::KeepTopP(float top_p) {
-  const float top = adjusted_[static_cast<size_t>(order_[0])];
-  weight_.clear();
+  const float top = adjusted_[static_cast<size_t>(Ranked(0))];
+  const auto weight = [&](int32_t token) {
+    return static_cast<uint64_t>(FixedExp(adjusted_[static_cast<size_t>(token)] - top) * kOne);
+  };
+  // By magnitude of the weight, to sort as many as will be asked for at once.
+  std::array<uint64_t, 65> weights{};
+  std::array<size_t, 65> counts{};
+  uint64_t total = 0;
   for (const int32_t token : order_) {
-    weight_.push_back(static_cast<uint64_t>(FixedExp(adjusted_[static_cast<size_t>(token)] - top) * kOne));
+    const uint64_t w = weight(token);
+    const auto magnitude = static_cast<size_t>(std::bit_width(w));
+    weights[magnitude] += w;
+    ++counts[magnitude];
+    total += w;
   }
-  const uint64_t total = std::accumulate(weight_.begin(), weight_.end(), uint64_t{0});
   const double wanted = static_cast<double>(top_p) * static_cast<double>(total);
+  uint64_t above = 0;
+  size_t likely = 0;
+  for (size_t m = weights.size(); m-- > 0 && static_cast<double>(above) < wanted;) {
+    above += weights[m];
+    likely += counts[m];
+  }
+  if (likely > 0) Ranked(likely - 1);
   uint64_t sum = 0;
   size_t kept = 0;
-  while (kept < order_.size() && (kept == 0 || static_cast<double>(sum) < wanted)) sum += weight_[kept++];
-  order_.resize(kept);
+  while (kept < order_.size() && (kept == 0 || static_cast<double>(sum) < wanted)) sum += weight(Ranked(kept++));
+  Truncate(kept);
 }
 
 Logprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen, size_t count) {
-  const double top = logits[static_cast<size_t>(ArgMax(logits))];
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  const double norm = top + std::log(sum);
+  const double norm = LogSumExp(logits);
   const auto logprob = [&](int32_t token) { return static_cast<float>(logits[static_cast<size_t>(token)] - norm); };
   Logprobs result{.chosen = logprob(chosen)};
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
-  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x > y || (x == y && a < b);
-  });
-  for (auto it = order.begin(); it != end; ++it) result.top.push_back({*it, logprob(*it)});
+  const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
+    return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
+  };
+  // A heap with the worst in front; its entries hold logits until all are known.
+  std::vector<TokenLogprob>& top = result.top;
+  count = std::min(count, logits.size());
+  top.reserve(count);
+  for (size_t t = 0; t < logits.size() && count > 0; ++t) {
+    const TokenLogprob entry{static_cast<int32_t>(t), logits[t]};
+    if (top.size() < count) {
+      top.push_back(entry);
+      std::push_heap(top.begin(), top.end(), better);
+    } else if (better(entry, top.front())) {
+      std::pop_heap(top.begin(), top.end(), better);
+      top.back() = entry;
+      std::push_heap(top.begin(), top.end(), better);
+    }
+  }
+  std::sort_heap(top.begin(), top.end(), better);
+  for (TokenLogprob& entry : top) entry.logprob = logprob(entry.token);
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sampling/params.h"
+#include "sampling/vocabulary.h"
 
 namespace deepinfer::sampling {
 
@@ -40,14 +41,18 @@ class Sampler {
  private:
   // Penalties, bias and mask into adjusted_. The best token, or nothing where none is allowed.
   std::optional<int32_t> Adjust(const SamplingParams& params, const SampleInput& input);
+  // Divides adjusted_ by the temperature.
+  void Heat(const SamplingParams& params);
   // Leaves in order_ the ids that top-k, top-p and min-p keep, best first.
   void Filter(const SamplingParams& params);
   void KeepTopP(float top_p);
+  // The id that is better than all but `rank` others of order_, which is sorted up to there: most are never asked for.
+  int32_t Ranked(size_t rank);
+  void Truncate(size_t size);
 
-  std::vector<float> adjusted_;   // logits after penalties, bias and mask; then divided by the temperature
-  std::vector<float> noise_;
-  std::vector<int32_t> order_;
-  std::vector<uint64_t> weight_;
+  std::vector<float> adjusted_;  // logits after penalties, bias and mask; then divided by the temperature
+  std::vector<int32_t> order_;   // the first sorted_ in order, best first; the others are worse
+  size_t sorted_ = 0;
 };
 
 struct TokenLogprob {
@@ -60,10 +65,7 @@ struct Logprobs {
   std::vector<TokenLogprob> top;  // best first, equal ones by id
 };
 
-// Natural log-probabilities under softmax(logits): of `chosen` and of the `count` best tokens. fp64 sums in order of id.
+// Natural log-probabilities under softmax(logits): of `chosen` and of the `count` best tokens.
 Logprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen, size_t count);
-
-// The highest logit, the lower id where two are equal; NaN never wins. REQUIRES: logits are not empty.
-int32_t ArgMax(std::span<const float> logits);
 
 }  // namespace deepinfer::sampling

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "sampling/vocabulary.h"
 
 namespace deepinfer::spec {
 namespace {
