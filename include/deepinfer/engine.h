@@ -26,6 +26,11 @@
 
 namespace deepinfer {
 
+namespace grammar {  // deepinfer/grammar.h
+class CompiledGrammar;
+class Vocabulary;
+}  // namespace grammar
+
 enum class ReplaySetting { kNone, kExact, kDecoder, kBounded };
 
 struct EngineOptions {
@@ -59,7 +64,20 @@ struct GenerationRequest {
   std::vector<int32_t> stop_token_ids;     // end tokens beside the model's own
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that no answer contains
   bool ignore_eos = false;
-  std::optional<int> logprobs;  // that many alternatives beside each token's own log-probability
+  std::optional<int> logprobs;  // that many alternatives beside each token's own log-probability, of the raw logits
+
+  // What every answer must match; compiled with grammar_vocabulary(). nullptr: anything. It acts on which tokens may be
+  // drawn, together with the fields above:
+  // - the model's end tokens may come where the text is complete; where nothing else may follow, one does;
+  // - min_tokens and ignore_eos keep the end away while the grammar allows anything else, never longer;
+  // - bad_words may leave nothing to draw: that ends the request with an error, as does a limit of the grammar's;
+  // - stop and stop_token_ids end an answer wherever they come in it, max_tokens after any token: what ends so may be cut.
+  std::shared_ptr<const grammar::CompiledGrammar> grammar;
+  // The grammar begins behind the first of these tokens, such as the one that ends the thinking; before it every token
+  // but the model's end tokens may come, so that no answer ends without its constrained part. None: from the first token.
+  std::optional<int32_t> grammar_after;
+  // The last tokens of the prompt that belong to the answer already: the grammar (and grammar_after) reads them first.
+  int64_t grammar_prompt_tokens = 0;
 
   float temperature = 0;  // 0: greedy
   int64_t top_k = 0;
@@ -143,6 +161,9 @@ class Engine {
 
   virtual EngineStats Stats() const = 0;
   virtual std::vector<int32_t> Tokenize(std::string_view text) const = 0;  // plain text, begin token in front
+  // What grammars for this engine are compiled with: its tokens, added ones as special ids, the model's end tokens as
+  // stop ids. Made at the first call.
+  virtual std::shared_ptr<const grammar::Vocabulary> grammar_vocabulary() const = 0;
   virtual const std::string& model_identity() const = 0;
   virtual const std::string& numeric_identity() const = 0;
   virtual int64_t context_max() const = 0;

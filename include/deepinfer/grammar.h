@@ -124,6 +124,7 @@ class CompiledGrammar {
   explicit CompiledGrammar(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   // With allow_unsupported: JSON pointers of the keywords that were dropped.
   const std::vector<std::string>& Dropped() const;
+  const Vocabulary& vocabulary() const;  // that it was compiled with
   std::shared_ptr<Impl> impl() const { return impl_; }
 
  private:

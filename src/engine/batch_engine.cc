@@ -135,6 +135,9 @@ Status BatchEngine::Check(const GenerationRequest& r) const {
   for (const std::string& stop : r.stop) {
     DI_RETURN_IF_ERROR(InRange("stop: bytes of a string", static_cast<int64_t>(stop.size()), 1, 4096));
   }
+  if (r.grammar_after) DI_RETURN_IF_ERROR(InRange("grammar_after", *r.grammar_after, 0, vocab - 1));
+  DI_RETURN_IF_ERROR(InRange("grammar_prompt_tokens", r.grammar_prompt_tokens, 0,
+                             r.grammar == nullptr ? 0 : static_cast<int64_t>(r.prompt.size())));
   for (const int32_t token : r.stop_token_ids) DI_RETURN_IF_ERROR(InRange("stop_token_ids", token, 0, vocab - 1));
   DI_RETURN_IF_ERROR(InRange("bad_words: number", static_cast<int64_t>(r.bad_words.size()), 0, kBadWordsMax));
   for (const std::vector<int32_t>& word : r.bad_words) {
@@ -161,11 +164,32 @@ ChoiceSettings BatchEngine::SettingsOf(const GenerationRequest& r, uint64_t seed
                           .bad_words = r.bad_words,
                           .logprobs = r.logprobs,
                           .drafts = r.drafts.value_or(drafts_)};
-  if (!r.ignore_eos) {
-    for (const int64_t id : loaded_->config().eos_token_ids) settings.end_tokens.push_back(static_cast<int32_t>(id));
+  for (const int64_t id : loaded_->config().eos_token_ids) settings.model_end_tokens.push_back(static_cast<int32_t>(id));
+  if (r.grammar != nullptr) {
+    settings.mask_words = grammar_vocabulary()->mask_words();
+    if (r.ignore_eos) settings.min_tokens = settings.max_tokens;
+  }
+  if (!r.ignore_eos || r.grammar != nullptr) {
+    settings.end_tokens.insert(settings.end_tokens.end(), settings.model_end_tokens.begin(), settings.model_end_tokens.end());
   }
   std::sort(settings.end_tokens.begin(), settings.end_tokens.end());
   return settings;
+}
+
+std::shared_ptr<const grammar::Vocabulary> BatchEngine::grammar_vocabulary() const {
+  std::call_once(vocabulary_once_, [this] { vocabulary_ = MakeGrammarVocabulary(*loaded_); });
+  return vocabulary_;
+}
+
+Result<AnswerGrammar> BatchEngine::StartGrammar(const GenerationRequest& r) const {
+  if (&r.grammar->vocabulary() != grammar_vocabulary().get()) {
+    return Error(Code::kInvalidArgument, "grammar: it was compiled for another vocabulary than this engine's grammar_vocabulary()");
+  }
+  AnswerGrammar grammar(*r.grammar, r.grammar_after);
+  for (const int32_t token : std::span(r.prompt).last(static_cast<size_t>(r.grammar_prompt_tokens))) {
+    DI_RETURN_IF_ERROR(grammar.Accept(token).In("grammar_prompt_tokens"));
+  }
+  return grammar;
 }
 
 GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, std::string* why, bool* busy) {
@@ -183,8 +207,18 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
   generation.open = r.choices;
   if (r.deadline_ms > 0) generation.deadline_at_ms = NowMs() + r.deadline_ms;
   submission.stop = r.stop;
+  std::optional<AnswerGrammar> grammar;
+  if (r.grammar != nullptr) {
+    Result<AnswerGrammar> started = StartGrammar(r);
+    if (!started.ok()) {
+      *why = started.status().message();
+      return 0;
+    }
+    grammar = *std::move(started);
+  }
   for (int c = 0; c < r.choices; ++c) {
-    submission.choices.push_back(std::make_shared<Choice>(SettingsOf(r, generation.seed, c), r.prompt));
+    submission.choices.push_back(std::make_shared<Choice>(
+        SettingsOf(r, generation.seed, c), r.prompt, grammar ? std::optional(grammar->Fork()) : std::nullopt));
   }
   const int drafts = submission.choices[0]->settings().drafts;
   submission.spec = {.prompt = r.prompt,

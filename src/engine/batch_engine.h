@@ -31,6 +31,7 @@ class BatchEngine final : public Engine {
   bool Step() override;
   EngineStats Stats() const override;
   std::vector<int32_t> Tokenize(std::string_view text) const override;
+  std::shared_ptr<const grammar::Vocabulary> grammar_vocabulary() const override;
   const std::string& model_identity() const override { return model_identity_; }
   const std::string& numeric_identity() const override { return numeric_identity_; }
   int64_t context_max() const override { return config_.length_max; }
@@ -58,6 +59,8 @@ class BatchEngine final : public Engine {
   Status PrepareDrafts();
   Status Check(const GenerationRequest& request) const;
   ChoiceSettings SettingsOf(const GenerationRequest& request, uint64_t seed, int choice) const;
+  // The request's grammar at its start, the prompt's part of the answer read.
+  Result<AnswerGrammar> StartGrammar(const GenerationRequest& request) const;
 
   void Loop();
   void ExecutorLoop();
@@ -65,7 +68,7 @@ class BatchEngine final : public Engine {
   bool TakeMessages();
   bool PlanOne(StepJob** job);
   void Finish(StepJob* job);
-  void Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result);
+  void Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result, const std::string& error);
   void Accept(Submission submission);
   void EndGeneration(GenerationId id, int choice, deepinfer::FinishReason reason);
   void EndOverdue();
@@ -81,6 +84,8 @@ class BatchEngine final : public Engine {
   int drafts_ = 0;  // of requests that do not say: as ChoiceSettings::drafts
   std::string model_identity_, numeric_identity_;
   std::vector<std::string> warnings_;
+  mutable std::once_flag vocabulary_once_;
+  mutable std::shared_ptr<const grammar::Vocabulary> vocabulary_;
 
   // The loop's own.
   std::unique_ptr<sched::Scheduler> scheduler_;

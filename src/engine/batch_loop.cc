@@ -110,14 +110,15 @@ bool BatchEngine::PlanOne(StepJob** job) {
   return true;
 }
 
-void BatchEngine::Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result) {
+void BatchEngine::Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result,
+                          const std::string& error) {
   Stream* stream = Find(request);
   if (stream == nullptr || stream->ended()) return;
   const std::shared_ptr<Generation> generation = stream->generation();
   if (!job.status.ok()) {
     stream->End(deepinfer::FinishReason::kError, job.status.message());
   } else if (result.failed) {
-    stream->Deliver({.failed = true, .ends = true});
+    stream->Deliver({.failed = true, .ends = true, .error = error});
   }
   for (int32_t t = 0; t < result.num_tokens && !stream->ended(); ++t) {
     ++answer_tokens_;
@@ -129,8 +130,11 @@ void BatchEngine::Deliver(const StepJob& job, sched::RequestId request, const sc
 
 void BatchEngine::Finish(StepJob* job) {
   scheduler_->Complete(job->result());
-  for (size_t i = 0; i < job->plan.entries.size(); ++i) Deliver(*job, job->plan.entries[i].request, job->entry_results[i]);
-  for (size_t i = 0; i < job->plan.forks.size(); ++i) Deliver(*job, job->plan.forks[i].request, job->fork_results[i]);
+  const std::vector<sched::PlanEntry>& entries = job->plan.entries;
+  for (size_t i = 0; i < entries.size(); ++i) Deliver(*job, entries[i].request, job->entry_results[i], job->errors[i]);
+  for (size_t i = 0; i < job->plan.forks.size(); ++i) {
+    Deliver(*job, job->plan.forks[i].request, job->fork_results[i], job->errors[entries.size() + i]);
+  }
   for (const Verified& verified : job->verified) {
     for (int32_t j = 0; j < verified.drafts; ++j) {
       const auto place = static_cast<size_t>(j);

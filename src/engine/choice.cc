@@ -4,51 +4,115 @@
 #include <algorithm>
 
 namespace deepinfer::engine {
+namespace {
 
-Choice::Choice(ChoiceSettings settings, std::span<const int32_t> prompt) : settings_(std::move(settings)) {
+bool IsEmpty(std::span<const uint32_t> mask) {
+  return std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; });
+}
+
+// `mask` (empty: all tokens) without `tokens`, in `out`.
+std::span<const uint32_t> Without(std::span<const int32_t> tokens, size_t vocab, std::span<const uint32_t> mask,
+                                  std::vector<uint32_t>* out) {
+  if (mask.empty()) {
+    out->assign((vocab + 31) / 32, ~uint32_t{0});
+  } else {
+    out->assign(mask.begin(), mask.end());
+  }
+  for (const int32_t token : tokens) (*out)[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
+  return *out;
+}
+
+}  // namespace
+
+Choice::Choice(ChoiceSettings settings, std::span<const int32_t> prompt, std::optional<AnswerGrammar> grammar)
+    : settings_(std::move(settings)), grammar_(std::move(grammar)) {
   if (settings_.sampling.repetition_penalty != 1) {
     for (const int32_t token : prompt) ++counts_.prompt[token];
   }
 }
 
-std::span<const uint32_t> Choice::Forbid(size_t vocab, std::span<const uint32_t> mask) {
+void Choice::Fill(Mask* mask) {
+  mask->status = Status();
+  mask->words.clear();
+  if (!grammar_->begun()) return;
+  mask->words.resize(settings_.mask_words);
+  mask->status = grammar_->FillMask(mask->words);
+}
+
+void Choice::PrepareMasks(std::span<const int32_t> drafts) {
+  masks_ready_ = masks_used_ = 0;
+  expected_.clear();
+  if (!grammar_) return;
+  while (true) {
+    if (masks_ready_ == masks_.size()) masks_.emplace_back();
+    Fill(&masks_[masks_ready_++]);
+    const size_t next = expected_.size();
+    if (next == drafts.size() || !grammar_->Accept(drafts[next]).ok()) break;
+    expected_.push_back(drafts[next]);
+  }
+  grammar_->Rollback(expected_.size());
+}
+
+const Choice::Mask* Choice::NextMask() {
+  if (masks_used_ == masks_ready_) PrepareMasks();
+  return &masks_[masks_used_];
+}
+
+void Choice::FindBadWords() {
   forbidden_.clear();
-  if (static_cast<int64_t>(answer_.size()) < settings_.min_tokens) forbidden_ = settings_.end_tokens;
   for (const std::vector<int32_t>& word : settings_.bad_words) {
     const size_t before = word.size() - 1;
     if (answer_.size() >= before && std::equal(word.begin(), word.end() - 1, answer_.end() - static_cast<std::ptrdiff_t>(before))) {
       forbidden_.push_back(word.back());
     }
   }
-  if (forbidden_.empty()) return mask;
-  if (mask.empty()) {
-    mask_.assign((vocab + 31) / 32, ~uint32_t{0});
-  } else {
-    mask_.assign(mask.begin(), mask.end());
+}
+
+std::optional<std::span<const uint32_t>> Choice::Allowed(size_t vocab, std::span<const uint32_t> from_grammar) {
+  std::span<const uint32_t> allowed = from_grammar;
+  FindBadWords();
+  if (!forbidden_.empty()) allowed = Without(forbidden_, vocab, allowed, &allowed_);
+  if (!allowed.empty() && IsEmpty(allowed)) return std::nullopt;
+  const bool too_early = static_cast<int64_t>(answer_.size()) < settings_.min_tokens;
+  const bool before_grammar = grammar_ && !grammar_->begun();
+  if (!too_early && !before_grammar) return allowed;
+  const std::span<const uint32_t> rest =
+      Without(too_early ? settings_.end_tokens : settings_.model_end_tokens, vocab, allowed, &without_ends_);
+  return grammar_ && !before_grammar && IsEmpty(rest) ? allowed : rest;
+}
+
+Result<int32_t> Choice::Pick(std::span<const float> logits, uint32_t position, const Mask* mask) {
+  if (mask != nullptr) DI_RETURN_IF_ERROR(mask->status);
+  const std::optional<std::span<const uint32_t>> allowed =
+      Allowed(logits.size(), mask == nullptr ? std::span<const uint32_t>() : mask->words);
+  if (!allowed) {
+    return Error(Code::kFailedPrecondition, "no token is allowed: bad_words forbids all {}",
+                 grammar_ ? "that the grammar allows here" : "of them");
   }
-  for (const int32_t token : forbidden_) mask_[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
-  return mask_;
+  const std::optional<int32_t> token = sampler_.Sample(
+      settings_.sampling, {.logits = logits, .position = position, .counts = &counts_, .mask = *allowed});
+  if (!token) return Error(Code::kInternal, "no token is allowed here, or the model gave no logit that is a number");
+  return *token;
 }
 
-std::optional<int32_t> Choice::Pick(std::span<const float> logits, uint32_t position, std::span<const uint32_t> mask) {
-  return sampler_.Sample(settings_.sampling,
-                         {.logits = logits, .position = position, .counts = &counts_, .mask = Forbid(logits.size(), mask)});
-}
-
-void Choice::Append(int32_t token) {
+Status Choice::Append(int32_t token) {
+  if (grammar_) DI_RETURN_IF_ERROR(grammar_->Accept(token));
   if (settings_.sampling.has_penalties()) ++counts_.answer[token];
   answer_.push_back(token);
+  return Status();
 }
 
 bool Choice::IsEnd(int32_t token) const {
   return std::binary_search(settings_.end_tokens.begin(), settings_.end_tokens.end(), token);
 }
 
-Drawn Choice::Draw(std::span<const float> logits, uint32_t position, std::span<const uint32_t> mask) {
-  const std::optional<int32_t> token = Pick(logits, position, mask);
-  if (!token) return {.failed = true, .ends = true};
+Drawn Choice::Draw(std::span<const float> logits, uint32_t position) {
+  const Result<int32_t> token = Pick(logits, position, grammar_ ? NextMask() : nullptr);
+  const Status status = token.ok() ? Append(*token) : token.status();
+  if (!status.ok()) return {.failed = true, .ends = true, .error = status.message()};
+  const bool as_expected = masks_used_ < expected_.size() && expected_[masks_used_] == *token;
+  masks_used_ = as_expected ? masks_used_ + 1 : masks_ready_;
   Drawn drawn{.token = *token};
-  Append(*token);
   drawn.is_end_token = IsEnd(*token);
   drawn.ends = ended_ = drawn.is_end_token || tokens_left() <= 0;
   if (settings_.logprobs) {
@@ -58,14 +122,15 @@ Drawn Choice::Draw(std::span<const float> logits, uint32_t position, std::span<c
 }
 
 std::optional<int32_t> Choice::Draft(std::span<const float> logits, uint32_t position) {
-  const std::optional<int32_t> token = Pick(logits, position, {});
-  if (!token) return std::nullopt;
-  Append(*token);
+  if (grammar_) Fill(&draft_mask_);
+  const Result<int32_t> token = Pick(logits, position, grammar_ ? &draft_mask_ : nullptr);
+  if (!token.ok() || !Append(*token).ok()) return std::nullopt;
   ++drafted_;
-  return token;
+  return *token;
 }
 
 void Choice::DropDrafts() {
+  if (grammar_) grammar_->Rollback(drafted_);
   for (; drafted_ > 0; --drafted_) {
     if (settings_.sampling.has_penalties()) {
       const auto count = counts_.answer.find(answer_.back());

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the drawing of one answer needs, beside the model: settings, counts for penalties, and when it ends. Handed from
-// the engine to the executor with each step; the executor alone touches it once the request runs.
+// What the drawing of one answer needs, beside the model: settings, counts for penalties, its grammar, and when it ends.
+// Handed from the engine to the executor with each step; the executor alone touches it once the request runs, one thread
+// at a time. Choices of one request share a grammar's caches: that holds for all of them together.
+//
+// Which tokens may come, in this order:
+//   1. those that the grammar allows (before it begins: all but the model's end tokens);
+//   2. of those, the ones that complete no bad word;
+//   3. of those, no end token before min_tokens, nor ever under ignore_eos; but where nothing else is left, the answer
+//      may end.
+// Where (2) leaves nothing, the answer fails: its grammar and its bad words contradict each other.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "engine/answer_grammar.h"
 #include "sampling/sampler.h"
 
 namespace deepinfer::engine {
@@ -18,8 +28,10 @@ struct ChoiceSettings {
   int64_t max_tokens = 0;
   int64_t min_tokens = 0;                       // end tokens are forbidden before
   std::vector<int32_t> end_tokens;              // ascending
+  std::vector<int32_t> model_end_tokens;        // of those: what ends a grammar
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that never become complete
   std::optional<int> logprobs;
+  size_t mask_words = 0;                        // of a grammar's masks
   // Drafts that a step verifies: kDraftsAsTheyPay, or always so many; 0: none.
   int drafts = 0;
 };
@@ -28,18 +40,24 @@ inline constexpr int kDraftsAsTheyPay = -1;
 
 struct Drawn {
   int32_t token = 0;
-  bool failed = false;  // no token is allowed
+  bool failed = false;  // no token: the answer cannot go on
   bool ends = false;    // by an end token or by max_tokens
   bool is_end_token = false;
+  std::string error;    // where it failed: why
   std::optional<sampling::Logprobs> logprobs;
 };
 
 class Choice {
  public:
-  Choice(ChoiceSettings settings, std::span<const int32_t> prompt);
+  Choice(ChoiceSettings settings, std::span<const int32_t> prompt, std::optional<AnswerGrammar> grammar = {});
 
-  // Draws the token at `position`. `mask`: allowed tokens, empty: all.
-  Drawn Draw(std::span<const float> logits, uint32_t position, std::span<const uint32_t> mask = {});
+  // Whether draws need masks: PrepareMasks is then worth calling while the forward pass runs.
+  bool has_grammar() const { return grammar_.has_value(); }
+  // Computes the masks of the next draw and, should it and those behind it give just `drafts`, of the draws behind it.
+  // Costs time, changes nothing: a draw without a prepared mask prepares its own.
+  void PrepareMasks(std::span<const int32_t> drafts = {});
+  // Draws the token at `position`; the answer goes on behind it.
+  Drawn Draw(std::span<const float> logits, uint32_t position);
   // The token that Draw would take at `position` if those drafted before it were part of the answer; nothing where no
   // token is allowed. DropDrafts forgets them all.
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
@@ -52,10 +70,20 @@ class Choice {
   int64_t tokens_left() const { return settings_.max_tokens - static_cast<int64_t>(answer_.size()); }
 
  private:
-  std::optional<int32_t> Pick(std::span<const float> logits, uint32_t position, std::span<const uint32_t> mask);
-  void Append(int32_t token);
-  // Joins end tokens that come too early and words that would become complete to the mask.
-  std::span<const uint32_t> Forbid(size_t vocab, std::span<const uint32_t> mask);
+  // A grammar's mask for one draw. Empty and without an error: any token.
+  struct Mask {
+    std::vector<uint32_t> words;
+    Status status;
+  };
+
+  void Fill(Mask* mask);
+  const Mask* NextMask();
+  // The mask of the draw, by the rules above; nothing where no token is left.
+  std::optional<std::span<const uint32_t>> Allowed(size_t vocab, std::span<const uint32_t> from_grammar);
+  void FindBadWords();
+  // The token at `position`, or why there is none.
+  Result<int32_t> Pick(std::span<const float> logits, uint32_t position, const Mask* mask);
+  Status Append(int32_t token);
 
   ChoiceSettings settings_;
   sampling::TokenCounts counts_;
@@ -64,7 +92,13 @@ class Choice {
   size_t drafted_ = 0;
   bool ended_ = false;
   std::vector<int32_t> forbidden_;
-  std::vector<uint32_t> mask_;
+  std::vector<uint32_t> allowed_, without_ends_;
+
+  std::optional<AnswerGrammar> grammar_;
+  std::vector<Mask> masks_;         // [0, masks_ready_): of the next draws
+  size_t masks_ready_ = 0, masks_used_ = 0;
+  std::vector<int32_t> expected_;   // mask i + 1 supposes that draw i gave expected_[i]
+  Mask draft_mask_;
 };
 
 }  // namespace deepinfer::engine

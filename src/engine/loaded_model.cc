@@ -78,4 +78,14 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& direct
   return loaded;
 }
 
+std::shared_ptr<const grammar::Vocabulary> MakeGrammarVocabulary(const LoadedModel& loaded) {
+  const Tokenizer& tokenizer = loaded.tokenizer();
+  std::vector<std::string> bytes(static_cast<size_t>(loaded.config().vocab_size));
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) bytes[static_cast<size_t>(id)] = tokenizer.TokenBytes(id);
+  std::vector<uint32_t> special, stop;
+  for (const AddedToken& token : tokenizer.added_tokens()) special.push_back(static_cast<uint32_t>(token.id));
+  for (const int64_t id : loaded.config().eos_token_ids) stop.push_back(static_cast<uint32_t>(id));
+  return grammar::Vocabulary::Create(bytes, special, stop);
+}
+
 }  // namespace deepinfer::engine

@@ -8,6 +8,7 @@
 
 #include "backend/api/backend.h"
 #include "checkpoint/checkpoint.h"
+#include "deepinfer/grammar.h"
 #include "model/deepseek_v41/weights.h"
 #include "tokenizer/tokenizer.h"
 
@@ -52,5 +53,9 @@ class LoadedModel {
   std::unique_ptr<backend::Backend> backend_;
   model::deepseek_v41::Weights weights_;
 };
+
+// The model's vocabulary for grammars: added tokens are special ids, end tokens are stop ids, and ids of the head beyond
+// the tokenizer are never allowed.
+std::shared_ptr<const grammar::Vocabulary> MakeGrammarVocabulary(const LoadedModel& loaded);
 
 }  // namespace deepinfer::engine

@@ -150,14 +150,45 @@ void StepExecutor::BuildStep(const StepJob& job) {
 
 void StepExecutor::Run(StepJob* job) {
   BuildStep(*job);
-  memory_.SetTables(job->tables);
+  StartMasks(*job);
+  Forward(*job);
+  job->status = loaded_.backend().Synchronize();
+  if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
+  Select(job);
+  if (drafter_ == nullptr || !job->status.ok() || ids_.empty()) return;
+  StoreContext(*job, EntryKind::kDecode);
+  DraftNext(*job);
+}
+
+void StepExecutor::StartMasks(const StepJob& job) {
+  mask_work_.clear();
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    Choice* choice = job.entry_choices[i].get();
+    const bool draws = entry.kind == EntryKind::kPrefill ? entry.samples : entry_rows_[i].count > 0;
+    if (!draws || !choice->has_grammar()) continue;
+    std::span<const int32_t> drafts;
+    if (entry.kind == EntryKind::kDecode) {
+      const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+      drafts = std::span(slot.drafts.tokens).first(static_cast<size_t>(entry_rows_[i].count) - 1);
+    }
+    mask_work_.push_back({choice, drafts});
+  }
+  for (const std::shared_ptr<Choice>& choice : job.fork_choices) {
+    if (choice->has_grammar()) mask_work_.push_back({choice.get(), {}});
+  }
+  masks_.Start(mask_work_);
+}
+
+void StepExecutor::Forward(const StepJob& job) {
+  memory_.SetTables(job.tables);
   const float* device_logits = nullptr;
   if (!ids_.empty()) {
     device_logits = model_->Forward(
         {.segments = segments_, .tokens = window_tokens_, .ids = ids_, .logit_rows = logit_rows_}, memory_.caches());
-    StoreContext(*job, EntryKind::kPrefill);  // before forks copy it
+    StoreContext(job, EntryKind::kPrefill);  // before forks copy it
   }
-  for (const sched::Copy& copy : job->plan.copies) {
+  for (const sched::Copy& copy : job.plan.copies) {
     memory_.Copy(copy);
     if (copy.kind == sched::CopyKind::kState) {
       slots_[static_cast<size_t>(copy.to)] = slots_[static_cast<size_t>(copy.from)];
@@ -165,12 +196,6 @@ void StepExecutor::Run(StepJob* job) {
   }
   logits_.resize(logit_rows_.size() * static_cast<size_t>(loaded_.config().vocab_size));
   loaded_.backend().CopyToHost(logits_.data(), device_logits, logits_.size() * sizeof(float));
-  job->status = loaded_.backend().Synchronize();
-  if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
-  DrawAll(job);
-  if (drafter_ == nullptr || !job->status.ok() || ids_.empty()) return;
-  StoreContext(*job, EntryKind::kDecode);
-  DraftNext(*job);
 }
 
 void StepExecutor::PushToken(Slot* slot, int32_t token) const {
@@ -180,7 +205,7 @@ void StepExecutor::PushToken(Slot* slot, int32_t token) const {
 }
 
 sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, int32_t first_logit, int32_t rows,
-                                          StepJob* job) {
+                                          StepJob* job, std::string* error) {
   const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
   sched::EntryResult result{.failed = !job->status.ok(), .first_token = static_cast<int32_t>(job->tokens.size())};
@@ -190,6 +215,7 @@ sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, in
     if (drawn.failed) {
       // Behind accepted drafts: the next step finds the same, as it would have without drafts.
       result.failed = r == 0;
+      *error = std::move(drawn.error);
       break;
     }
     const int32_t token = drawn.token;
@@ -204,29 +230,39 @@ sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, in
   return result;
 }
 
-// Forks draw from the same logits as their leader, with their own noise.
-void StepExecutor::DrawAll(StepJob* job) {
+void StepExecutor::Select(StepJob* job) {
+  const sched::StepPlan& plan = job->plan;
   job->tokens.clear();
   job->drawn.clear();
-  job->entry_results.clear();
-  job->fork_results.clear();
   job->verified.clear();
+  job->entry_results.assign(plan.entries.size(), {});
+  job->fork_results.assign(plan.forks.size(), {});
+  job->errors.assign(plan.entries.size() + plan.forks.size(), {});
+  DrawAll(job, /*with_grammar=*/false);
+  masks_.Wait();
+  DrawAll(job, /*with_grammar=*/true);
+}
+
+// Forks draw from the same logits as their leader, with their own noise.
+void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
   for (size_t i = 0; i < job->plan.entries.size(); ++i) {
     const PlanEntry& entry = job->plan.entries[i];
     const EntryRows& rows = entry_rows_[i];
-    if (entry.kind == EntryKind::kPrefill) {
-      job->entry_results.push_back(
-          DrawRows(job->entry_choices[i].get(), entry.slot, rows.first_logit, entry.samples ? 1 : 0, job));
-      continue;
-    }
-    job->entry_results.push_back(DrawRows(job->entry_choices[i].get(), entry.slot, rows.first_logit, rows.count, job));
-    job->verified.push_back({.drafts = std::max(0, rows.count - 1),
-                             .accepted = std::max(0, job->entry_results.back().num_tokens - 1)});
+    Choice* choice = job->entry_choices[i].get();
+    if (choice->has_grammar() != with_grammar) continue;
+    const int32_t draws = entry.kind == EntryKind::kDecode ? rows.count : entry.samples ? 1 : 0;
+    job->entry_results[i] = DrawRows(choice, entry.slot, rows.first_logit, draws, job, &job->errors[i]);
+    if (entry.kind == EntryKind::kPrefill) continue;
+    job->verified.push_back(
+        {.drafts = std::max(0, rows.count - 1), .accepted = std::max(0, job->entry_results[i].num_tokens - 1)});
   }
   for (size_t f = 0; f < job->plan.forks.size(); ++f) {
     const sched::Fork& fork = job->plan.forks[f];
+    Choice* choice = job->fork_choices[f].get();
+    if (choice->has_grammar() != with_grammar) continue;
     const int32_t first_logit = entry_rows_[static_cast<size_t>(fork.entry)].first_logit;
-    job->fork_results.push_back(DrawRows(job->fork_choices[f].get(), fork.slot, first_logit, 1, job));
+    std::string* error = &job->errors[job->plan.entries.size() + f];
+    job->fork_results[f] = DrawRows(choice, fork.slot, first_logit, 1, job, error);
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the scheduler's plans on the model: rows, tables and starts into a Step, a forward pass, the copies of forks, then
-// a token for every row that samples. Keeps, for each slot, what a plan made before the last result cannot know: how long
-// the sequence is, its newest tokens, and the drafts behind them.
+// Runs the scheduler's plans on the model: rows, tables and starts into a Step, a forward pass with the copies of forks,
+// then a selection, tokens for the rows that sample. Masks of constrained requests are computed on a thread beside the
+// forward pass; the selection draws for all others first. Keeps, for each slot, what a plan made before the last result
+// cannot know: how long the sequence is, its newest tokens, and the drafts behind them.
 //
 // Drafts. A decode entry runs its newest token and drafts behind it. Tokens are drawn row by row, each as plain decoding
 // would draw it, as long as the token drawn is the draft that the next row has run; so every token, its log-probabilities
@@ -20,6 +21,7 @@
 #include "engine/drafter.h"
 #include "engine/kv_memory.h"
 #include "engine/loaded_model.h"
+#include "engine/mask_worker.h"
 #include "model/deepseek_v41/forward.h"
 #include "sched/scheduler.h"
 
@@ -44,6 +46,7 @@ struct StepJob {
   std::vector<sched::EntryResult> entry_results, fork_results;
   std::vector<int32_t> tokens;
   std::vector<Drawn> drawn;  // [tokens]
+  std::vector<std::string> errors;  // [entries + forks]: of those that failed
   std::vector<Verified> verified;  // for each decode entry
   Status status;             // a device or file error: every result is failed
 
@@ -90,9 +93,13 @@ class StepExecutor {
   void AddSegment(const sched::PlanEntry& entry, const sched::StepPlan& plan, int64_t begin, int32_t rows);
   // Rows of a decode entry that are worth running.
   int32_t RowsOf(const sched::PlanEntry& entry, const Choice& choice) const;
-  void DrawAll(StepJob* job);
-  // Draws from up to `rows` rows of logits, while the drafts behind them hold.
-  sched::EntryResult DrawRows(Choice* choice, int32_t slot, int32_t first_logit, int32_t rows, StepJob* job);
+  void StartMasks(const StepJob& job);
+  void Forward(const StepJob& job);
+  void Select(StepJob* job);
+  // Draws for the entries and forks with a grammar, or for those without.
+  void DrawAll(StepJob* job, bool with_grammar);
+  // Draws from up to `rows` rows of logits, while the drafts behind them hold. `error`: why it failed.
+  sched::EntryResult DrawRows(Choice* choice, int32_t slot, int32_t first_logit, int32_t rows, StepJob* job, std::string* error);
   void PushToken(Slot* slot, int32_t token) const;
   // Context keys of the rows that are committed now.
   void StoreContext(const StepJob& job, sched::EntryKind kind);
@@ -114,6 +121,8 @@ class StepExecutor {
   std::vector<int32_t> window_tokens_, ids_, logit_rows_;
   std::vector<float> logits_;
   std::vector<DraftRequest> draft_requests_;
+  std::vector<MaskWorker::Work> mask_work_;
+  MaskWorker masks_;
 };
 
 }  // namespace deepinfer::engine

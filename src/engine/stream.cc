@@ -25,7 +25,7 @@ void Stream::Call(const Output& output) {
 bool Stream::Deliver(const Drawn& drawn) {
   if (ended_) return false;
   if (drawn.failed) {
-    End(deepinfer::FinishReason::kError, "no token is allowed here");
+    End(deepinfer::FinishReason::kError, drawn.error);
     return false;
   }
   ++tokens_;

@@ -44,6 +44,7 @@ class CompiledGrammar::Impl {
 
   void SetDropped(std::vector<std::string> dropped) { dropped_ = std::move(dropped); }
   const std::vector<std::string>& dropped() const { return dropped_; }
+  const VocabularyImpl& vocabulary() const { return *vocabulary_; }
 
  private:
   Constraint constraint_;
@@ -55,6 +56,7 @@ class CompiledGrammar::Impl {
 };
 
 const std::vector<std::string>& CompiledGrammar::Dropped() const { return impl_->dropped(); }
+const Vocabulary& CompiledGrammar::vocabulary() const { return impl_->vocabulary(); }
 
 Result<CompiledGrammar> Compile(const Constraint& constraint, std::shared_ptr<const Vocabulary> vocabulary,
                                 const CompileOptions& options) {
