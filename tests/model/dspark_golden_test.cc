@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties, on the reference backend and on every variant of the CPU backend. Against the golden vectors of
+// Properties, on the reference backend, every variant of the CPU backend and the CUDA backend. Against the golden vectors of
 // tests/golden/dspark, within 1e-4: the trunk's taps, the context keys of every stage, and for each number of committed
 // tokens the drafts, logits and confidences of the greedy chain and of a forced one. Bit for bit: a request gets the same
 // alone and in a batch, with context stored at once or in pieces, and whatever earlier blocks left behind.
@@ -43,7 +43,10 @@ class Dspark : public testing::TestWithParam<std::string> {
 
   void SetUp() override {
     engine::BackendOptions options{.name = "reference"};
-    if (GetParam() != "reference") {
+    if (GetParam() == "cuda") {
+      if (const auto card = engine::CreateBackend({.name = "cuda"}); !card.ok()) GTEST_SKIP() << card.status().message();
+      options = {.name = "cuda"};
+    } else if (GetParam() != "reference") {
       const auto variants = backend::CpuVariants();
       if (std::find(variants.begin(), variants.end(), GetParam()) == variants.end()) {
         GTEST_SKIP() << "this machine has no " << GetParam();
@@ -85,6 +88,12 @@ class Dspark : public testing::TestWithParam<std::string> {
     }
   }
 
+  template <typename T>
+  void Fetch(const void* from, std::vector<T>* to) {
+    device().CopyToHost(to->data(), from, to->size() * sizeof(T));
+    Must(device().Synchronize());
+  }
+
   // Context keys of positions [begin, end) of the golden sequence, over and over.
   void Store(int32_t request, int32_t begin, int32_t end) {
     std::vector<int32_t> positions(static_cast<size_t>(end - begin));
@@ -101,8 +110,8 @@ class Dspark : public testing::TestWithParam<std::string> {
     const std::byte* page = windows_[stage].base + (request * kPages) * 7 % (kRequests * kPages) * windows_[stage].page_bytes();
     std::vector<uint8_t> codes(dim), scales(dim / 32);
     const auto slot = static_cast<size_t>(position);
-    device().CopyToHost(codes.data(), page + slot * dim, dim);
-    device().CopyToHost(scales.data(), page + backend::kBlockTokens * dim + slot * (dim / 32), dim / 32);
+    Fetch(page + slot * dim, &codes);
+    Fetch(page + backend::kBlockTokens * dim + slot * (dim / 32), &scales);
     std::vector<float> key(dim);
     for (size_t i = 0; i < dim; ++i) key[i] = numeric::E4m3ToFloat(codes[i]) * numeric::E8m0ToFloat(scales[i / 32]);
     return key;
@@ -122,7 +131,7 @@ class Dspark : public testing::TestWithParam<std::string> {
     std::vector<float> logits(anchors.size() * block * vocab()), confidence(anchors.size() * block);
     for (size_t j = 0; j < block; ++j) {
       draft_->Next(previous);
-      device().CopyToHost(logits.data(), draft_->logits(), logits.size() * sizeof(float));
+      Fetch(draft_->logits(), &logits);
       for (size_t r = 0; r < anchors.size(); ++r) {
         const auto row = std::span(logits).subspan((r * block + j) * vocab(), vocab());
         const auto best = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
@@ -131,7 +140,7 @@ class Dspark : public testing::TestWithParam<std::string> {
         previous[r] = forced ? ids_[static_cast<size_t>(anchors[r].position) + 1 + j] : best;
       }
     }
-    device().CopyToHost(confidence.data(), draft_->confidence(), confidence.size() * sizeof(float));
+    Fetch(draft_->confidence(), &confidence);
     for (size_t r = 0; r < anchors.size(); ++r) {
       const auto first = confidence.begin() + static_cast<std::ptrdiff_t>(r * block);
       out[r].confidence.assign(first, first + static_cast<std::ptrdiff_t>(block));
@@ -157,8 +166,10 @@ class Dspark : public testing::TestWithParam<std::string> {
     session->set_tap([&](Tap tap, int64_t, std::span<const int32_t> rows, const void* data, int64_t row_bytes) {
       if (tap != Tap::kDraftTaps) return;
       const auto width = static_cast<size_t>(row_bytes) / sizeof(float);
+      std::vector<float> values(rows.size() * width);
+      Fetch(data, &values);
       for (size_t i = 0; i < rows.size(); ++i) {
-        const float* row = static_cast<const float*>(data) + i * width;
+        const float* row = values.data() + i * width;
         taps[begin + rows[i]].assign(row, row + width);
       }
       begin += static_cast<int32_t>(chunk);
@@ -306,7 +317,7 @@ TEST_P(Dspark, AcrossPages) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Dspark, testing::Values("reference", "avx512", "avx2", "portable"),
+INSTANTIATE_TEST_SUITE_P(All, Dspark, testing::Values("reference", "avx512", "avx2", "portable", "cuda"),
                          [](const auto& instance) { return instance.param; });
 
 TEST(DsparkWeights, CheckpointWithoutADraft) {

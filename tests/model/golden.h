@@ -26,6 +26,12 @@ T Must(Result<T> result) {
   return *std::move(result);
 }
 
+inline void Must(const Status& status) {
+  if (status.ok()) return;
+  ADD_FAILURE() << status.message();
+  std::abort();
+}
+
 // A file of golden tensors.
 class Vectors {
  public:

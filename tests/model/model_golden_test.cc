@@ -111,9 +111,13 @@ TEST_P(Golden, StreamsAndChoices) {
   int compared = 0;
   for (const int i : {1, 2}) {
     session->Clear();
-    session->set_tap([&](Tap tap, int64_t layer, std::span<const int32_t> rows, const void* data, int64_t row_bytes) {
+    session->set_tap([&](Tap tap, int64_t layer, std::span<const int32_t> rows, const void* device, int64_t row_bytes) {
       const std::string suffix = "." + std::to_string(layer) + "." + std::to_string(i);
       const auto bytes = rows.size() * static_cast<size_t>(row_bytes);
+      std::vector<std::byte> host(bytes);
+      loaded_->backend().CopyToHost(host.data(), device, bytes);
+      ASSERT_TRUE(loaded_->backend().Synchronize().ok());
+      const void* data = host.data();
       if (tap == Tap::kStreams && vectors_.Has("streams" + suffix)) {
         const auto expected = vectors_.Get<float>("streams" + suffix);
         const std::span actual(static_cast<const float*>(data), expected.size());

@@ -24,6 +24,10 @@ void Buffer::Reset() {
   size_bytes_ = 0;
 }
 
+void Backend::BeginRecording() { DI_CHECK(!"BeginRecording: this backend cannot record"); }
+Result<std::unique_ptr<Recording>> Backend::EndRecording() {
+  return Error(Code::kUnimplemented, "the {} backend cannot record ops", name());
+}
 void Backend::HcSum(const HcSumParams&) { DI_CHECK(!"HcSum: not implemented by this backend"); }
 void Backend::Add(const AddParams&) { DI_CHECK(!"Add: not implemented by this backend"); }
 

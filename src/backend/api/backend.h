@@ -42,6 +42,14 @@ class Buffer {
   size_t size_bytes_ = 0;
 };
 
+// Ops kept to be run again: the same kernels on the same addresses. Belongs to its backend, which must outlive it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Queues all of them at once.
+  virtual void Replay() = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -53,10 +61,17 @@ class Backend {
 
   // 64-byte aligned device memory, contents undefined. kResourceExhausted where there is none.
   virtual Result<Buffer> Allocate(size_t size_bytes) = 0;
+  // The host memory may be reused when this returns.
   virtual void CopyToDevice(void* device, const void* host, size_t size_bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t size_bytes) = 0;
   // Waits for all that was queued; the first device error since the last call.
   virtual Status Synchronize() = 0;
+
+  // Ops between BeginRecording and EndRecording are kept and not run. Copies cannot be kept, and each op must have run with
+  // the same shapes before. For backends whose launches cost time; the others say so with can_record.
+  virtual bool can_record() const { return false; }
+  virtual void BeginRecording();
+  virtual Result<std::unique_ptr<Recording>> EndRecording();
 
   // A weight matrix of the mapped checkpoint in the form that this backend's ops want. The CPU returns it as it is;
   // others copy. The result lives as long as the backend; for the CPU the mapping must outlive it.

@@ -184,6 +184,7 @@ struct StoreWindowParams {
 // row last_row[i]; tokens before the request's first row of this batch come from the open-group ring, in which position
 // p has slot p mod ring. Afterwards the last `ring` rows of each request are put into its ring, so a later batch that
 // runs the same positions again simply overwrites them. ratio 1: latent = rms(kv), gate and ring unused.
+// A list of latents may have holes: last_row[i] < 0 here, index[i] < 0 in the two ops that store; nothing is written then.
 struct CompressParams {
   int64_t rows;
   int64_t latents;

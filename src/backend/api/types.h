@@ -67,6 +67,7 @@ struct WindowCache {
   int32_t dim = 0;
 
   constexpr int64_t page_bytes() const { return int64_t{kBlockTokens} * (dim + dim / 32); }
+  bool operator==(const WindowCache&) const = default;
 };
 
 // Compressed KV and index keys of one KV source. Latent j of request i (tokens j*ratio .. j*ratio + ratio - 1) lies in
@@ -89,6 +90,7 @@ struct GlobalCache {
   constexpr int64_t index_codes_offset() const { return latent_scales_offset() + rows_per_block() * (dim / 16); }
   constexpr int64_t index_scales_offset() const { return index_codes_offset() + rows_per_block() * (index_dim / 2); }
   constexpr int64_t block_bytes() const { return index_scales_offset() + rows_per_block() * (index_dim / 32); }
+  bool operator==(const GlobalCache&) const = default;
 };
 
 }  // namespace deepinfer::backend

@@ -67,6 +67,7 @@ void Compress(Context& context, const CompressParams& p) {
     const float *kv[kRatioMax], *gate[kRatioMax];
     for (int64_t l = begin; l < end; ++l) {
       const int64_t last = p.last_row[l];
+      if (last < 0) continue;
       float* out = p.out + l * p.dim;
       if (p.ratio == 1) {
         k.rms_norm(p.kv + last * p.dim, p.norm_weight, p.norm_eps, p.dim, out);
@@ -95,6 +96,7 @@ void StoreLatent(Context& context, const StoreLatentParams& p) {
     arena.Reset();
     float* x = arena.Take<float>(dim);
     for (int64_t l = begin; l < end; ++l) {
+      if (p.index[l] < 0) continue;
       std::copy_n(p.latent + l * dim, dim, x);
       context.kernels.rope(x, dim, p.rope_dim, p.table + l * p.rope_dim);
       const GlobalRow row = rows.Find(p.requests[l], p.index[l]);
@@ -113,6 +115,7 @@ void StoreIndexKey(Context& context, const StoreIndexKeyParams& p) {
     arena.Reset();
     float* key = arena.Take<float>(dim);
     for (int64_t l = begin; l < end; ++l) {
+      if (p.index[l] < 0) continue;
       context.kernels.rms_norm(p.key + l * dim, p.norm_weight, p.norm_eps, dim, key);
       context.kernels.rope(key, dim, p.rope_dim, p.table + l * p.rope_dim);
       const GlobalRow row = rows.Find(p.requests[l], p.index[l]);

@@ -17,6 +17,7 @@ constexpr size_t kFirstChunkBytes = size_t{32} << 20;
 Context::~Context() {
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   for (const Chunk& chunk : chunks_) cudaFree(chunk.data);
+  for (const Chunk& chunk : outgrown_) cudaFree(chunk.data);
   for (const auto& [addresses, table] : tables_) cudaFree(table);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
@@ -50,13 +51,20 @@ void Context::BeginOp() {
   size_t total = 0;
   for (const Chunk& chunk : chunks_) {
     total += chunk.size_bytes;
+    if (num_graphs_ > 0) {
+      outgrown_.push_back(chunk);
+      continue;
+    }
     Record(cudaFree(chunk.data), "freeing scratch memory");
+    scratch_bytes_ -= chunk.size_bytes;
   }
   chunks_.clear();
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, total);
   Record(error, "allocating scratch memory");
-  if (error == cudaSuccess) chunks_.push_back({static_cast<char*>(data), total});
+  if (error != cudaSuccess) return;
+  chunks_.push_back({static_cast<char*>(data), total});
+  scratch_bytes_ += total;
 }
 
 void* Context::TakeBytes(size_t size_bytes) {
@@ -68,6 +76,7 @@ void* Context::TakeBytes(size_t size_bytes) {
     Record(error, "allocating scratch memory");
     if (error != cudaSuccess) return nullptr;
     chunks_.push_back({static_cast<char*>(data), chunk_bytes});
+    scratch_bytes_ += chunk_bytes;
     used_bytes_ = 0;
   }
   void* result = chunks_.back().data + used_bytes_;
@@ -83,7 +92,7 @@ const void* Context::DeviceTable(std::vector<const void*> addresses) {
   Record(error, "allocating a table of weights");
   if (error != cudaSuccess) return nullptr;
   const auto kept = tables_.emplace(std::move(addresses), table).first;
-  Record(cudaMemcpyAsync(table, kept->first.data(), size_bytes, cudaMemcpyHostToDevice, stream_), "copying a table of weights");
+  Upload(table, kept->first.data(), size_bytes);
   return table;
 }
 

@@ -10,6 +10,8 @@
 #include <map>
 #include <vector>
 
+#include "backend/cuda/uploads.h"
+
 namespace deepinfer {
 class Status;  // nvcc cannot compile what core/status.h includes
 }
@@ -46,6 +48,17 @@ class Context {
     return static_cast<T*>(TakeBytes(static_cast<size_t>(count) * sizeof(T)));
   }
 
+  // Graphs hold the addresses of scratch memory: while there are any, memory that was outgrown is kept.
+  void AddGraph() { ++num_graphs_; }
+  void RemoveGraph() { --num_graphs_; }
+
+  // Queues a copy to the device; the host memory is free at once.
+  void Upload(void* device, const void* host, size_t size_bytes) {
+    Record(uploads_.Copy(device, host, size_bytes, stream_), "copying to the device");
+  }
+
+  size_t scratch_bytes() const { return scratch_bytes_; }
+
   // A device copy of a list of addresses, made at the first call with this content and kept. nullptr, with the error
   // recorded, where memory is short.
   const void* DeviceTable(std::vector<const void*> addresses);
@@ -63,6 +76,10 @@ class Context {
   const char* error_what_ = "";
   std::vector<Chunk> chunks_;  // the last one is being filled; more than one only until the next BeginOp
   size_t used_bytes_ = 0;      // of the last chunk
+  std::vector<Chunk> outgrown_;
+  size_t scratch_bytes_ = 0;   // of chunks_ and outgrown_
+  int num_graphs_ = 0;
+  Uploads uploads_;
   std::map<std::vector<const void*>, void*> tables_;
 };
 

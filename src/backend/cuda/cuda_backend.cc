@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backend/cuda/graph.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/select.h"
 #include "backend/cuda/weights.h"
@@ -30,16 +31,22 @@ class CudaBackend final : public Backend {
     return Buffer(this, data, size_bytes);
   }
   void CopyToDevice(void* device, const void* host, size_t size_bytes) override {
-    Copy(device, host, size_bytes, cudaMemcpyHostToDevice);
+    context_.Enter();
+    context_.Upload(device, host, size_bytes);
   }
   void CopyToHost(void* host, const void* device, size_t size_bytes) override {
-    Copy(host, device, size_bytes, cudaMemcpyDeviceToHost);
+    context_.Enter();
+    if (size_bytes == 0) return;
+    context_.Record(cudaMemcpyAsync(host, device, size_bytes, cudaMemcpyDeviceToHost, context_.stream()), "copying to the host");
   }
   Status Synchronize() override {
     context_.Enter();
     context_.Record(cudaStreamSynchronize(context_.stream()), "running the queued work");
     return context_.TakeError();
   }
+  bool can_record() const override { return true; }
+  void BeginRecording() override { cuda::BeginGraph(context_); }
+  Result<std::unique_ptr<Recording>> EndRecording() override { return cuda::EndGraph(context_); }
   Result<Matrix> BindMatrix(const Matrix& host) override { return weights_.Bind(host); }
 
   void Embed(const EmbedParams& p) override { Run(cuda::Embed, p, "embed"); }
@@ -61,6 +68,8 @@ class CudaBackend final : public Backend {
   void Route(const RouteParams& p) override { Run(cuda::Route, p, "route"); }
   void Experts(const ExpertsParams& p) override { Run(cuda::Experts, p, "experts"); }
   void GatherRows(const GatherRowsParams& p) override { Run(cuda::GatherRows, p, "gather rows"); }
+  void HcSum(const HcSumParams& p) override { Run(cuda::HcSum, p, "hyper-connection sum"); }
+  void Add(const AddParams& p) override { Run(cuda::Add, p, "add"); }
 
  protected:
   // Queued work may still use the memory: cudaFree waits for it.
@@ -72,11 +81,6 @@ class CudaBackend final : public Backend {
     context_.BeginOp();
     launcher(context_, p);
     context_.Record(cudaGetLastError(), what);
-  }
-
-  void Copy(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind) {
-    context_.Enter();
-    if (size_bytes != 0) context_.Record(cudaMemcpyAsync(to, from, size_bytes, kind, context_.stream()), "copying");
   }
 
   cuda::Context context_;

@@ -94,6 +94,27 @@ TEST_F(RowOps, RopeWithAndWithoutTheIndexFormat) {
   }
 }
 
+TEST_F(RowOps, SumsOfStreamsAndRows) {
+  constexpr int64_t kStreams = 4, kHidden = 100, kStride = 130;
+  const auto x = Normal(kRowsMax * kStreams * kHidden), weights = Normal(kRowsMax * kStreams), y = Normal(kRowsMax * kStride);
+  for (const bool weighted : {false, true}) {
+    Compare(*card(), *reference(), kStride, 2e-6, [&](Backend& backend, int64_t begin, int64_t rows) {
+      Side side(backend);
+      auto* out = side.Put(Rows(y, begin, rows, kStride));
+      side->HcSum({.rows = rows, .streams = kStreams, .hidden = kHidden, .x = side.Put(Rows(x, begin, rows, kStreams * kHidden)),
+                   .weights = weighted ? side.Put(Rows(weights, begin, rows, kStreams)) : nullptr, .y = out, .y_stride = kStride});
+      return side.Get(out, rows * kStride);
+    });
+  }
+  Compare(*card(), *reference(), kStride, 0, [&](Backend& backend, int64_t begin, int64_t rows) {
+    Side side(backend);
+    auto* out = side.Put(Rows(y, begin, rows, kStride));
+    side->Add({.rows = rows, .dim = kHidden, .x = side.Put(Rows(x, begin, rows, kStreams * kHidden)),
+               .x_stride = kStreams * kHidden, .y = out, .y_stride = kStride});
+    return side.Get(out, rows * kStride);
+  });
+}
+
 TEST_F(RowOps, HyperConnections) {
   for (const int64_t streams : {1, 2, 3, 4}) {
     const int64_t hidden = streams == 4 ? 640 : 96, flat = streams * hidden, outputs = (2 + streams) * streams;

@@ -49,6 +49,7 @@ void Compress(const CompressParams& p) {
   Row latent(static_cast<size_t>(p.dim));
   for (int64_t l = 0; l < p.latents; ++l) {
     const int64_t last = p.last_row[l];
+    if (last < 0) continue;
     for (int64_t i = 0; i < p.dim; ++i) {
       double top = -INFINITY, sum = 0, value = 0;
       for (int32_t b = 0; b < p.ratio && p.ratio > 1; ++b) top = std::max(top, double{token(last, b).second[i]});
@@ -80,6 +81,7 @@ void Compress(const CompressParams& p) {
 void StoreLatent(const StoreLatentParams& p) {
   const int64_t dim = p.cache.dim;
   for (int64_t l = 0; l < p.latents; ++l) {
+    if (p.index[l] < 0) continue;
     Row turned(p.latent + l * dim, p.latent + (l + 1) * dim);
     Rotate(turned.data(), dim, p.rope_dim, p.table + l * p.rope_dim);
     const std::vector<float> x(turned.begin(), turned.end());
@@ -93,6 +95,7 @@ void StoreLatent(const StoreLatentParams& p) {
 void StoreIndexKey(const StoreIndexKeyParams& p) {
   const int64_t dim = p.cache.index_dim;
   for (int64_t l = 0; l < p.latents; ++l) {
+    if (p.index[l] < 0) continue;
     const std::vector<float> key =
         NormAndRotate(p.key + l * dim, dim, p.norm_weight, p.norm_eps, p.rope_dim, p.table + l * p.rope_dim);
     const GlobalRow row = FindGlobalRow(p.cache, p.requests[l], p.index[l]);

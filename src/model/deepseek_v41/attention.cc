@@ -16,7 +16,7 @@ size_t Model::Impl::SourceIndex(int64_t layer) const {
 }
 
 // The latents whose last token is a running row at or above its request's global floor.
-void Model::Impl::ListLatents(const Step& step, int32_t ratio) {
+LatentTable Model::Impl::ListLatents(const Step& step, int32_t ratio) {
   LatentList& l = latents;
   for (auto* list : {&l.last_row, &l.index, &l.requests, &l.positions}) list->clear();
   for (size_t i = 0; i < rows.rows().size(); ++i) {
@@ -33,6 +33,11 @@ void Model::Impl::ListLatents(const Step& step, int32_t ratio) {
   dev.CopyToDevice(l.device_index.data(), l.index.data(), bytes);
   dev.CopyToDevice(l.device_requests.data(), l.requests.data(), bytes);
   dev.CopyToDevice(l.device_positions.data(), l.positions.data(), bytes);
+  return {.count = static_cast<int64_t>(l.last_row.size()),
+          .last_row = l.device_last_row.as<int32_t>(),
+          .index = l.device_index.as<int32_t>(),
+          .requests = l.device_requests.as<int32_t>(),
+          .positions = l.device_positions.as<int32_t>()};
 }
 
 void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& caches) {
@@ -40,12 +45,12 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
   const size_t source = SourceIndex(layer);
   const backend::GlobalCache& cache = caches.globals[source];
   const auto eps = static_cast<float>(config.rms_norm_eps);
-  ListLatents(step, cache.ratio);
+  const LatentTable list = tabled.latents.empty() ? ListLatents(step, cache.ratio) : tabled.latents[source];
   // With a gate, the official engine keeps both products in fp32.
   const Activations activations = w.wgate ? Activations::kFp32 : ActivationsOf(w.wkv);
   Linear(w.wkv, input.as<float>(), config.hidden_size, kv.as<float>(), activations);
   if (w.wgate) Linear(*w.wgate, input.as<float>(), config.hidden_size, gate.as<float>(), activations);
-  const auto n = static_cast<int64_t>(latents.last_row.size());
+  const int64_t n = list.count;
   dev.Compress({.rows = rows.size(),
                 .latents = n,
                 .ratio = cache.ratio,
@@ -53,7 +58,7 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
                 .dim = config.head_dim,
                 .kv = kv.as<float>(),
                 .gate = w.wgate ? gate.as<float>() : nullptr,
-                .last_row = latents.device_last_row.as<int32_t>(),
+                .last_row = list.last_row,
                 .positions = rows.device_positions(),
                 .requests = rows.device_requests(),
                 .ring_slots = caches.ring_slots,
@@ -70,7 +75,7 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
               .y_stride = config.index_head_dim});
   dev.RopeTable({.rows = n,
                  .pairs = static_cast<int32_t>(config.rope_dim / 2),
-                 .positions = latents.device_positions.as<int32_t>(),
+                 .positions = list.positions,
                  .inv_freq = weights.rope_yarn.data(),
                  .table = latent_rope.as<float>()});
   dev.StoreIndexKey({.latents = n,
@@ -79,15 +84,15 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
                      .norm_weight = w.index_norm.data(),
                      .norm_eps = eps,
                      .table = latent_rope.as<float>(),
-                     .index = latents.device_index.as<int32_t>(),
-                     .requests = latents.device_requests.as<int32_t>(),
+                     .index = list.index,
+                     .requests = list.requests,
                      .cache = cache});
   dev.StoreLatent({.latents = n,
                    .rope_dim = config.rope_dim,
                    .latent = latent.as<float>(),
                    .table = latent_rope.as<float>(),
-                   .index = latents.device_index.as<int32_t>(),
-                   .requests = latents.device_requests.as<int32_t>(),
+                   .index = list.index,
+                   .requests = list.requests,
                    .cache = cache});
 }
 
@@ -166,26 +171,28 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
             .x = q.as<float>()});
   if (w.indexer) Select(layer, caches, tap);
 
-  host_floors.clear();
-  host_ends.clear();
-  for (const int32_t s : rows.segments()) {
-    const Segment& segment = step.segments[static_cast<size_t>(s)];
-    host_floors.push_back(segment.window_floor[static_cast<size_t>(layer)]);
-    host_ends.push_back(segment.end - 1);
+  for (const Segment& segment : step.segments) {
     DI_CHECK(!in_blocks || (segment.end - segment.begin == options.draft_block && !compressed));
   }
-  dev.CopyToDevice(floors.as<void>(), host_floors.data(), host_floors.size() * 4);
-  if (in_blocks) dev.CopyToDevice(block_ends.data(), host_ends.data(), host_ends.size() * 4);
+  const int32_t *row_floors = floors.as<int32_t>(), *row_ends = block_ends.as<int32_t>();
+  if (tabled.floors.empty()) {
+    ListFloors(step, layer);
+    dev.CopyToDevice(floors.as<void>(), host_floors.data(), host_floors.size() * 4);
+    if (in_blocks) dev.CopyToDevice(block_ends.data(), host_ends.data(), host_ends.size() * 4);
+  } else {
+    row_floors = tabled.floors[static_cast<size_t>(layer)];
+    row_ends = tabled.ends;
+  }
   dev.Attention({.rows = n,
                  .heads = config.num_heads,
                  .dim = config.head_dim,
                  .rope_dim = config.rope_dim,
                  .q = q.as<float>(),
                  .table = rope.as<float>(),
-                 .positions = in_blocks ? block_ends.as<int32_t>() : rows.device_positions(),
+                 .positions = in_blocks ? row_ends : rows.device_positions(),
                  .requests = rows.device_requests(),
                  .window = static_cast<int32_t>(config.window + options.draft_block),
-                 .window_floor = floors.as<int32_t>(),
+                 .window_floor = row_floors,
                  .window_cache = caches.windows[static_cast<size_t>(layer)],
                  .has_latents = compressed,
                  .latent_cache = compressed ? caches.globals[SourceIndex(layer)] : backend::GlobalCache{},

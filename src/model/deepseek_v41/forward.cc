@@ -31,9 +31,9 @@ void Model::Impl::Linear(const Matrix& w, const float* x, int64_t x_stride, floa
               .y_stride = w.rows});
 }
 
-void Model::Impl::Begin(const Step& step) {
+void Model::Impl::UploadStep(const Step& step) {
+  tabled = {};
   rows.Reset(dev, step);
-  tapped_rows.clear();
   const int64_t n = rows.size();
   DI_CHECK(n <= options.rows_max && static_cast<int64_t>(step.logit_rows.size()) <= options.logit_rows_max);
   dev.CopyToDevice(ids.data(), step.ids.data(), static_cast<size_t>(n) * 4);
@@ -43,17 +43,22 @@ void Model::Impl::Begin(const Step& step) {
   const std::vector<uint8_t> is_image =
       step.is_image.empty() ? std::vector<uint8_t>(static_cast<size_t>(n)) : std::vector(step.is_image.begin(), step.is_image.end());
   dev.CopyToDevice(dead.as<void>(), is_image.data(), is_image.size());
-  dev.Embed({.rows = n,
-             .streams = config.hc_mult,
-             .ids = ids.as<int32_t>(),
-             .table = weights.embed,
-             .override_rows = step.embeds,
-             .use_override = step.embeds == nullptr ? nullptr : dead.as<uint8_t>(),
-             .x = streams.as<float>()});
   // Before the first site only stream 0 counts.
   std::vector<float> first(static_cast<size_t>(n * config.hc_mult));
   for (int64_t r = 0; r < n; ++r) first[static_cast<size_t>(r * config.hc_mult)] = 1;
   dev.CopyToDevice(pre.as<void>(), first.data(), first.size() * kFloat);
+}
+
+void Model::Impl::Begin(const Step& step) {
+  const int64_t n = rows.size();
+  if (tabled.ids != nullptr) TakeTables();
+  dev.Embed({.rows = n,
+             .streams = config.hc_mult,
+             .ids = tabled.ids != nullptr ? tabled.ids : ids.as<int32_t>(),
+             .table = weights.embed,
+             .override_rows = step.embeds,
+             .use_override = step.embeds == nullptr ? nullptr : dead.as<uint8_t>(),
+             .x = streams.as<float>()});
   const auto rope = [&](const Vector& frequencies, const RowArray& table) {
     dev.RopeTable({.rows = n,
                    .pairs = static_cast<int32_t>(config.rope_dim / 2),
@@ -80,6 +85,7 @@ void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<Row
              .y_stride = count * config.hidden_size});
   if (at + 1 < count) return;
   tapped_rows.assign(rows.rows().begin(), rows.rows().end());
+  tapped_values = draft_taps.as<float>();
   std::erase(*live, &draft_taps);
   Tapped(tap, Tap::kDraftTaps, layer, draft_taps.as<void>(), draft_taps.row_bytes());
 }
@@ -114,7 +120,8 @@ void Model::Impl::Collapse(int64_t n) {
                .y = final_hidden.as<float>()});
 }
 
-float* Model::Impl::Finish(const Step& step) {
+// The places of the rows whose logits are wanted among those that run.
+const int32_t* Model::Impl::ListFinal(const Step& step) {
   host_final.clear();
   size_t i = 0;
   for (const int32_t wanted : step.logit_rows) {
@@ -122,13 +129,18 @@ float* Model::Impl::Finish(const Step& step) {
     DI_CHECK(i < rows.rows().size() && rows.rows()[i] == wanted);  // else run_from is too high
     host_final.push_back(static_cast<int32_t>(i));
   }
-  const auto n = static_cast<int64_t>(host_final.size());
   dev.CopyToDevice(final_index.data(), host_final.data(), host_final.size() * 4);
+  return final_index.as<int32_t>();
+}
+
+float* Model::Impl::Finish(const Step& step) {
+  const int32_t* index = tabled.final_index != nullptr ? tabled.final_index : ListFinal(step);
+  const auto n = static_cast<int64_t>(host_final.size());
   const auto gather = [&](const RowArray& from, Buffer& to) {
     dev.GatherRows({.rows = n,
                     .row_bytes = from.row_bytes(),
                     .src = from.as<void>(),
-                    .index = final_index.as<int32_t>(),
+                    .index = index,
                     .dst = to.data()});
   };
   gather(streams, final_streams);
@@ -149,12 +161,12 @@ int64_t Model::scratch_bytes() const { return impl_->scratch_bytes; }
 
 DraftTaps Model::draft_taps() const {
   DI_CHECK(impl_->options.draft_taps);
-  return {.rows = impl_->tapped_rows, .values = impl_->draft_taps.as<float>()};
+  return {.rows = impl_->tapped_rows, .values = impl_->tapped_values};
 }
 
 const float* Model::states() const {
   DI_CHECK(impl_->options.draft_block > 0);
-  return impl_->states.as<float>();
+  return impl_->states.as<float>() + impl_->first_logit_row * impl_->config.hidden_size;
 }
 
 Result<std::unique_ptr<Model>> Model::Create(const checkpoint::ModelConfig& config, const Weights& weights,
@@ -164,29 +176,36 @@ Result<std::unique_ptr<Model>> Model::Create(const checkpoint::ModelConfig& conf
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 
-float* Model::Forward(const Step& step, const Caches& caches, const TapFn& tap) {
-  Impl& m = *impl_;
-  std::vector<RowArray*> live = m.LiveArrays();
-  const int64_t row_bytes = m.streams.row_bytes();
-  m.Begin(step);
-  for (int64_t layer = 0; layer < m.config.num_layers; ++layer) {
-    const LayerWeights& w = m.weights.layers[static_cast<size_t>(layer)];
-    if (layer == 0) m.rows.Narrow(m.dev, step, 0, live);
-    m.Tapped(tap, Tap::kStreams, layer, m.streams.as<void>(), row_bytes);
-    if (w.engram) m.Engram(*w.engram, layer, tap);
-    if (m.options.draft_taps) m.TakeDraftTaps(layer, tap, &live);
-    m.Mix(w.hc_attn, w.attn_norm, m.pre, m.attn_pre);
-    m.StoreKv(layer, step, caches);
-    m.rows.Narrow(m.dev, step, layer + 1, live);
-    if (m.rows.size() == 0) break;
-    m.Attend(layer, step, caches, tap);
-    m.Expand();
-    m.Mix(w.hc_ffn, w.ffn_norm, m.attn_pre, m.pre);
-    m.Moe(layer, tap);
-    m.Expand();
+float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapFn& tap) {
+  std::vector<RowArray*> live = LiveArrays();
+  const int64_t row_bytes = streams.row_bytes();
+  tapped_rows.clear();
+  Begin(step);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
+    if (layer == 0) rows.Narrow(dev, step, 0, live);
+    Tapped(tap, Tap::kStreams, layer, streams.as<void>(), row_bytes);
+    if (w.engram) Engram(*w.engram, layer, tap);
+    if (options.draft_taps) TakeDraftTaps(layer, tap, &live);
+    Mix(w.hc_attn, w.attn_norm, pre, attn_pre);
+    StoreKv(layer, step, caches);
+    rows.Narrow(dev, step, layer + 1, live);
+    if (rows.size() == 0) break;
+    Attend(layer, step, caches, tap);
+    Expand();
+    Mix(w.hc_ffn, w.ffn_norm, attn_pre, pre);
+    Moe(layer, tap);
+    Expand();
   }
-  if (m.rows.size() > 0) m.Tapped(tap, Tap::kStreams, m.config.num_layers, m.streams.as<void>(), row_bytes);
-  return m.Finish(step);
+  if (rows.size() > 0) Tapped(tap, Tap::kStreams, config.num_layers, streams.as<void>(), row_bytes);
+  return Finish(step);
+}
+
+float* Model::Forward(const Step& step, const Caches& caches, const TapFn& tap) {
+  if (const int64_t n = impl_->RecordedRows(step, tap); n > 0) return impl_->RunTabled(step, caches, n);
+  impl_->first_logit_row = 0;
+  impl_->UploadStep(step);
+  return impl_->RunLayers(step, caches, tap);
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -21,6 +21,8 @@ struct ModelOptions {
   backend::Activations activations = backend::Activations::kFp32;
   // Keep what the draft reads of each row (Model::draft_taps). REQUIRES: the config has a draft.
   bool draft_taps = false;
+  // Steps of at most so many rows that run in every layer are recorded, where the backend can (recorded.cc).
+  int64_t recorded_rows_max = 256;
   // Not 0: every segment is a draft block of so many rows (dspark.h). A row sees the `window` window rows before the block
   // and the whole block, and Model::states is kept. REQUIRES: no layer has a compressed branch.
   int64_t draft_block = 0;

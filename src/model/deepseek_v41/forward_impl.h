@@ -2,14 +2,17 @@
 // What the files of the forward pass share: the scratch memory of a step and the sublayers that work on it.
 //   forward.cc    the order of the layers, embedding and head
 //   scratch.cc    allocation
+//   recorded.cc   steps whose ops are recorded
 //   attention.cc  window KV, compressor, indexer, attention
 //   sublayers.cc  hyper-connections, Engram, experts
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "model/deepseek_v41/forward.h"
 #include "model/deepseek_v41/row_set.h"
+#include "model/deepseek_v41/step_tables.h"
 
 namespace deepinfer::model::deepseek_v41 {
 
@@ -22,6 +25,28 @@ inline constexpr int64_t kFloat = sizeof(float);
 struct LatentList {
   std::vector<int32_t> last_row, index, requests, positions;
   Buffer device_last_row, device_index, device_requests, device_positions;
+};
+
+// The same as an op reads them.
+struct LatentTable {
+  int64_t count = 0;
+  const int32_t *last_row = nullptr, *index = nullptr, *requests = nullptr, *positions = nullptr;
+};
+
+// Where the tables of a step lie that went to the device in one piece; nullptr: they did not.
+struct TabledStep {
+  const int32_t *ids = nullptr, *engram_tokens = nullptr, *ends = nullptr, *final_index = nullptr;
+  const uint8_t* dead = nullptr;
+  const float* pre = nullptr;
+  std::vector<const int32_t*> floors;  // [num_layers]
+  std::vector<LatentTable> latents;    // [kv_sources]
+};
+
+struct Recorded {
+  bool ran = false;  // once without recording: every op has its memory
+  Caches caches;     // that the ops read and write
+  std::unique_ptr<backend::Recording> ops;
+  const float* taps = nullptr;  // row arrays change places as rows shrink; the ops keep theirs
 };
 
 struct Model::Impl {
@@ -44,6 +69,13 @@ struct Model::Impl {
   Buffer block_ends, states;  // with options.draft_block
   LatentList latents;
   std::vector<int32_t> host_floors, host_ends, host_final, tapped_rows;
+  const float* tapped_values = nullptr;
+  int64_t first_logit_row = 0;  // of the logits and states: those before it are padding
+  StepTables tables;
+  TabledStep tabled;
+  Buffer zero;  // one int32
+  std::map<int64_t, Recorded> recordings;  // by number of rows
+  bool recording_works = true;
   int64_t scratch_bytes = 0;
 
   Impl(const checkpoint::ModelConfig& c, const Weights& w, backend::Backend& b, const ModelOptions& o)
@@ -54,17 +86,34 @@ struct Model::Impl {
 
   std::vector<RowArray*> LiveArrays();
   void Begin(const Step& step);
+  void UploadStep(const Step& step);
+  float* RunLayers(const Step& step, const Caches& caches, const TapFn& tap);
+
+  int64_t RecordedRowsMax() const;
+  // Rows of the recording that a step takes; 0: it cannot be recorded.
+  int64_t RecordedRows(const Step& step, const TapFn& tap) const;
+  int64_t TablesBytes() const;
+  template <typename List>
+  auto AddTable(const List& values) {
+    return tables.Add(std::span(values));
+  }
+  void SetTables(const Step& step, int64_t pad);
+  LatentTable TabledLatents(const Step& step, int32_t ratio);
+  void ListFloors(const Step& step, int64_t layer);
+  void TakeTables();
+  float* RunTabled(const Step& step, const Caches& caches, int64_t n);
   void Engram(const EngramWeights& w, int64_t layer, const TapFn& tap);
   void Mix(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre);
   void Expand();
   void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);
   void StoreKv(int64_t layer, const Step& step, const Caches& caches);
   void StoreLatents(int64_t layer, const Step& step, const Caches& caches);
-  void ListLatents(const Step& step, int32_t ratio);
+  LatentTable ListLatents(const Step& step, int32_t ratio);
   void Select(int64_t layer, const Caches& caches, const TapFn& tap);
   void Moe(int64_t layer, const TapFn& tap);
   void TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<RowArray*>* live);
   void Collapse(int64_t n);
+  const int32_t* ListFinal(const Step& step);
   float* Finish(const Step& step);
 
   Activations ActivationsOf(const Matrix& w) const;

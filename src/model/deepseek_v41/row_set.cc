@@ -32,17 +32,24 @@ Result<RowSet> RowSet::Create(backend::Backend& backend, int64_t rows_max) {
 }
 
 void RowSet::Reset(backend::Backend& backend, const Step& step) {
-  rows_.clear();
-  positions_.clear();
-  segments_.clear();
+  Pad(step, 0);
+  Upload(backend, step);
+}
+
+void RowSet::Pad(const Step& step, int64_t pad) {
+  rows_.assign(static_cast<size_t>(pad), 0);
+  positions_.assign(rows_.size(), step.segments[0].begin);
+  segments_.assign(rows_.size(), 0);
+  int32_t row = 0;
   for (size_t s = 0; s < step.segments.size(); ++s) {
     for (int32_t p = step.segments[s].begin; p < step.segments[s].end; ++p) {
-      rows_.push_back(static_cast<int32_t>(rows_.size()));
+      rows_.push_back(row++);
       positions_.push_back(p);
       segments_.push_back(static_cast<int32_t>(s));
     }
   }
-  Upload(backend, step);
+  requests_.clear();
+  for (const int32_t s : segments_) requests_.push_back(step.segments[static_cast<size_t>(s)].request);
 }
 
 void RowSet::Narrow(backend::Backend& backend, const Step& step, int64_t layer, std::span<RowArray* const> arrays) {
@@ -69,6 +76,7 @@ void RowSet::Upload(backend::Backend& backend, const Step& step) {
   for (const int32_t s : segments_) requests_.push_back(step.segments[static_cast<size_t>(s)].request);
   backend.CopyToDevice(device_positions_.data(), positions_.data(), positions_.size() * sizeof(int32_t));
   backend.CopyToDevice(device_requests_.data(), requests_.data(), requests_.size() * sizeof(int32_t));
+  SetDevice(device_positions_.as<int32_t>(), device_requests_.as<int32_t>());
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -39,6 +39,12 @@ class RowSet {
 
   // All rows of the step.
   void Reset(backend::Backend& backend, const Step& step);
+  // The same without the device's lists (SetDevice has them), and with `pad` copies of the first row in front.
+  void Pad(const Step& step, int64_t pad);
+  void SetDevice(const int32_t* positions, const int32_t* requests) {
+    positions_at_ = positions;
+    requests_at_ = requests;
+  }
   // Leaves the rows whose position is at least its segment's run_from[layer] and gathers `arrays` accordingly.
   void Narrow(backend::Backend& backend, const Step& step, int64_t layer, std::span<RowArray* const> arrays);
 
@@ -46,14 +52,16 @@ class RowSet {
   std::span<const int32_t> rows() const { return rows_; }            // batch row of each
   std::span<const int32_t> positions() const { return positions_; }
   std::span<const int32_t> segments() const { return segments_; }    // index into step.segments of each
-  const int32_t* device_positions() const { return device_positions_.as<int32_t>(); }
-  const int32_t* device_requests() const { return device_requests_.as<int32_t>(); }
+  std::span<const int32_t> requests() const { return requests_; }
+  const int32_t* device_positions() const { return positions_at_; }
+  const int32_t* device_requests() const { return requests_at_; }
 
  private:
   void Upload(backend::Backend& backend, const Step& step);
 
   std::vector<int32_t> rows_, positions_, segments_, requests_, kept_;
   backend::Buffer device_positions_, device_requests_, device_index_;
+  const int32_t *positions_at_ = nullptr, *requests_at_ = nullptr;
 };
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -68,6 +68,12 @@ Status Model::Impl::Allocate() {
   };
   for (const auto& [buffer, row_bytes] : per_row) DI_RETURN_IF_ERROR(make(buffer, n, row_bytes));
   const int64_t m = options.logit_rows_max;
+  if (RecordedRowsMax() > 0) {
+    DI_ASSIGN_OR_RETURN(tables, StepTables::Create(dev, TablesBytes()));
+    scratch_bytes += static_cast<int64_t>(tables.size_bytes());
+    const int32_t first = 0;
+    DI_ASSIGN_OR_RETURN(zero, backend::Upload<int32_t>(dev, std::span(&first, 1)));
+  }
   DI_RETURN_IF_ERROR(make(&final_index, m, 4));
   DI_RETURN_IF_ERROR(make(&final_streams, m, c.hc_mult * hidden * kFloat));
   DI_RETURN_IF_ERROR(make(&final_pre, m, c.hc_mult * kFloat));

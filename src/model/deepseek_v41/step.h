@@ -49,6 +49,7 @@ struct Caches {
   std::vector<backend::GlobalCache> globals;  // one for each KV source, in order
   std::vector<float*> compressor_state;       // the same; nullptr where the ratio is 1
   const int32_t* ring_slots = nullptr;        // device [requests]
+  bool operator==(const Caches&) const = default;
 };
 
 // A look at what passes by, for tests and tools. `rows` are the batch rows that `data` holds, row after row. The data is

@@ -54,6 +54,7 @@ __global__ void StoreWindowKernel(StoreWindowParams p) {
 
 __global__ void StoreLatentKernel(StoreLatentParams p) {
   const int64_t l = blockIdx.x;
+  if (p.index[l] < 0) return;
   const int dim = p.cache.dim;
   const GlobalRow row = FindGlobalRow(p.cache, p.requests[l], p.index[l]);
   for (int i = threadIdx.x; i < dim; i += kThreads) {
@@ -72,6 +73,7 @@ __global__ void StoreLatentKernel(StoreLatentParams p) {
 __global__ void StoreIndexKeyKernel(StoreIndexKeyParams p) {
   __shared__ float shared[kThreads / kWarp];
   const int64_t l = blockIdx.x;
+  if (p.index[l] < 0) return;
   const int dim = p.cache.index_dim;
   const float* x = p.key + l * dim;
   const float scale = InverseRms(x, dim, p.norm_eps, shared);
@@ -118,6 +120,7 @@ __device__ float Pooled(const CompressParams& p, int64_t last, int64_t i) {
 __global__ void CompressKernel(CompressParams p) {
   __shared__ float shared[kThreads / kWarp];
   const int64_t last = p.last_row[blockIdx.x];
+  if (last < 0) return;
   float* out = p.out + blockIdx.x * p.dim;
   float sum = 0.0f;
   for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) {

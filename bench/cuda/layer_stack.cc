@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_stack.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+
+#include "engine/kv_memory.h"
+#include "op_timer.h"
+
+namespace deepinfer::bench {
+
+using backend::Buffer;
+using backend::kBlockTokens;
+using model::deepseek_v41::Model;
+using model::deepseek_v41::Segment;
+using model::deepseek_v41::Step;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double Since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+void LayerStack::Must(const Status& status) const {
+  if (status.ok()) return;
+  fmt::print(stderr, "layer_bench: {}\n", status.message());
+  std::exit(1);
+}
+
+LayerStack::LayerStack(const std::string& directory, const std::string& activations) {
+  const auto parsed = engine::ParseActivations(activations);
+  Must(parsed.status());
+  activations_ = *parsed;
+  const auto begin = Clock::now();
+  auto loaded = engine::LoadedModel::Load(directory, {.name = "cuda"});
+  Must(loaded.status());
+  loaded_ = *std::move(loaded);
+  fmt::print("loaded in {:.1f} s\n", Since(begin));
+  MeasureCopy();
+}
+
+template <typename T>
+const T* LayerStack::Put(const std::vector<T>& values) {
+  auto buffer = backend::Upload<T>(loaded_->backend(), values);
+  Must(buffer.status());
+  cache_buffers_.push_back(*std::move(buffer));
+  return cache_buffers_.back().template as<T>();
+}
+
+// Random bytes without NaN codes: one piece of them, over and over.
+Buffer LayerStack::Random(int64_t bytes) {
+  backend::Backend& dev = loaded_->backend();
+  constexpr int64_t kPiece = int64_t{16} << 20;
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> piece(kPiece / 8);
+  for (uint64_t& word : piece) word = random() & 0x7777777777777777u;
+  auto buffer = dev.Allocate(static_cast<size_t>(bytes));
+  Must(buffer.status());
+  auto source = backend::Upload<uint64_t>(dev, piece);
+  const std::vector<int32_t> zero = {0};
+  auto index = backend::Upload<int32_t>(dev, zero);
+  Must(source.status());
+  Must(index.status());
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const int64_t part = std::min(kPiece, bytes - at) / 16 * 16;
+    constexpr int64_t kRows = 64;
+    // In pieces of a row, so that many blocks copy.
+    std::vector<int32_t> rows(kRows);
+    std::iota(rows.begin(), rows.end(), 0);
+    if (part == kPiece) {
+      auto all = backend::Upload<int32_t>(dev, rows);
+      dev.GatherRows({kRows, kPiece / kRows, source->data(), all->as<int32_t>(), buffer->as<std::byte>() + at});
+    } else if (part > 0) {
+      dev.GatherRows({1, part, source->data(), index->as<int32_t>(), buffer->as<std::byte>() + at});
+    }
+  }
+  Must(dev.Synchronize());
+  return *std::move(buffer);
+}
+
+void LayerStack::MeasureCopy() {
+  backend::Backend& dev = loaded_->backend();
+  constexpr int64_t kBytes = int64_t{2} << 30, kRowBytes = 64 << 10, kRows = kBytes / kRowBytes;
+  std::vector<int32_t> rows(kRows);
+  std::iota(rows.begin(), rows.end(), 0);
+  const Buffer from = Random(kBytes), to = Random(kBytes);
+  const int32_t* index = Put(rows);
+  const auto run = [&](int times) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < times; ++i) dev.GatherRows({kRows, kRowBytes, from.data(), index, to.data()});
+    Must(dev.Synchronize());
+    return Since(begin) / times;
+  };
+  run(3);
+  copy_bytes_per_s_ = 2.0 * kBytes / run(20);
+}
+
+void LayerStack::SetCaches(int requests, int context) {
+  const checkpoint::ModelConfig& config = loaded_->config();
+  caches_ = {};
+  cache_buffers_.clear();
+  std::vector<int32_t> pages, first(static_cast<size_t>(requests), std::max((context - 1) / kBlockTokens - 1, 0));
+  // Prefill writes and reads all pages of one request; decode needs two of each.
+  const int32_t stride = requests == 1 ? (context + kBlockTokens - 1) / kBlockTokens : 2;
+  if (requests == 1) first = {0};
+  for (int32_t i = 0; i < requests * stride; ++i) pages.push_back(i);
+  const int32_t *page_table = Put(pages), *first_page = Put(first);
+  for (int64_t l = 0; l < config.num_layers; ++l) {
+    backend::WindowCache cache{.pages = page_table,
+                               .first_page = first_page,
+                               .pages_stride = stride,
+                               .dim = static_cast<int32_t>(config.head_dim)};
+    cache_buffers_.push_back(Random(static_cast<int64_t>(pages.size()) * cache.page_bytes()));
+    cache.base = cache_buffers_.back().as<std::byte>();
+    caches_.windows.push_back(cache);
+  }
+  const int32_t blocks_each = (context + kBlockTokens - 1) / kBlockTokens;
+  std::vector<int32_t> blocks(static_cast<size_t>(requests) * static_cast<size_t>(blocks_each));
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<int32_t>(i);
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937(2));
+  const int32_t* block_table = Put(blocks);
+  std::vector<int32_t> slots(static_cast<size_t>(requests));
+  std::iota(slots.begin(), slots.end(), 0);
+  caches_.ring_slots = Put(slots);
+  for (const int64_t source : config.kv_sources) {
+    backend::GlobalCache cache = engine::GlobalLayout(config, source);
+    cache_buffers_.push_back(Random(static_cast<int64_t>(blocks.size()) * cache.block_bytes()));
+    cache.base = cache_buffers_.back().as<std::byte>();
+    cache.blocks = block_table;
+    cache.blocks_stride = blocks_each;
+    caches_.globals.push_back(cache);
+    cache_buffers_.push_back(Random(int64_t{requests} * model::deepseek_v41::kCompressorRing * 2 * config.head_dim * 4));
+    caches_.compressor_state.push_back(cache.ratio > 1 ? cache_buffers_.back().as<float>() : nullptr);
+  }
+}
+
+void LayerStack::Profile(const model::deepseek_v41::ModelOptions& options, const Step& step) {
+  OpTimer timer(loaded_->backend());
+  auto model = Model::Create(loaded_->config(), loaded_->weights(), timer, options);
+  Must(model.status());
+  (*model)->Forward(step, caches_);
+  double all = 0;
+  std::vector<std::pair<double, std::string>> lines;
+  for (const auto& [op, total] : timer.totals()) {
+    all += total.seconds;
+    const double each = total.seconds * 1e6 / total.calls;
+    lines.emplace_back(total.seconds, fmt::format("{:<24} {:>4} calls {:>9.1f} us each", op, total.calls, each));
+  }
+  std::sort(lines.rbegin(), lines.rend());
+  for (const auto& [seconds, line] : lines) fmt::print("    {:>5.1f} %  {}\n", 100 * seconds / all, line);
+  fmt::print("    sum of the ops {:.2f} ms\n", all * 1e3);
+}
+
+double LayerStack::Seconds(const model::deepseek_v41::ModelOptions& options, int layers, const Step& step, int runs) {
+  if (profile_ && layers == loaded_->config().num_layers) Profile(options, step);
+  if (profile_) return 0;
+  checkpoint::ModelConfig config = loaded_->config();
+  config.num_layers = layers;
+  auto model = Model::Create(config, loaded_->weights(), loaded_->backend(), options);
+  Must(model.status());
+  for (int i = 0; i < 3; ++i) (*model)->Forward(step, caches_);
+  Must(loaded_->backend().Synchronize());
+  std::vector<double> times;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < runs; ++i) (*model)->Forward(step, caches_);
+    Must(loaded_->backend().Synchronize());
+    times.push_back(Since(begin) / runs);
+  }
+  std::sort(times.begin(), times.end());
+  return times[1];
+}
+
+double LayerStack::DecodeSeconds(int layers, int batch, int context) {
+  const auto n = static_cast<size_t>(batch);
+  const std::vector<int32_t> zeros(static_cast<size_t>(loaded_->config().num_layers) + 1);
+  std::vector<Segment> segments;
+  std::vector<int32_t> ids(n), logit_rows(n);
+  const auto lookback = static_cast<size_t>(loaded_->config().engram.ngram_max);
+  std::vector<int32_t> tokens(n * lookback);
+  std::mt19937 random(3);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 100000);
+  for (size_t r = 0; r < n; ++r) {
+    ids[r] = tokens[r * lookback];
+    logit_rows[r] = static_cast<int32_t>(r);
+    segments.push_back({.request = static_cast<int32_t>(r), .begin = context - 1, .end = context,
+                        .run_from = std::span(zeros).first(static_cast<size_t>(layers) + 1), .window_floor = zeros});
+  }
+  const Step step{.segments = segments, .tokens = tokens, .ids = ids, .logit_rows = logit_rows};
+  return Seconds({.rows_max = batch, .logit_rows_max = batch, .activations = activations_}, layers, step, 8);
+}
+
+double LayerStack::PrefillSeconds(int layers, int rows, int context) {
+  const auto n = static_cast<size_t>(rows);
+  const std::vector<int32_t> zeros(static_cast<size_t>(loaded_->config().num_layers) + 1);
+  const auto lookback = static_cast<size_t>(loaded_->config().engram.ngram_max);
+  std::vector<int32_t> tokens(n * lookback), ids(n);
+  const std::vector<int32_t> logit_rows = {rows - 1};
+  std::mt19937 random(4);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 100000);
+  for (size_t r = 0; r < n; ++r) ids[r] = tokens[r * lookback];
+  const Segment segment{.begin = context - rows, .end = context,
+                        .run_from = std::span(zeros).first(static_cast<size_t>(layers) + 1), .window_floor = zeros};
+  const Step step{.segments = {&segment, 1}, .tokens = tokens, .ids = ids, .logit_rows = logit_rows};
+  // Few rows are recorded, so that launches do not count.
+  return Seconds({.rows_max = rows, .logit_rows_max = rows <= 256 ? rows : 1, .activations = activations_}, layers, step, 2);
+}
+
+}  // namespace deepinfer::bench

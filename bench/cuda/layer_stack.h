@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first layers of a slice on the card, with caches full of random codes, timed. One at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/loaded_model.h"
+#include "model/deepseek_v41/forward.h"
+
+namespace deepinfer::bench {
+
+class LayerStack {
+ public:
+  // Ends the process with a message where the slice cannot be loaded.
+  LayerStack(const std::string& directory, const std::string& activations);
+
+  // From now on passes of all layers are taken apart instead of timed.
+  void set_profile(bool on) { profile_ = on; }
+  int64_t num_experts() const { return loaded_->config().num_experts; }
+  double copy_bytes_per_s() const { return copy_bytes_per_s_; }
+
+  // Cache memory of so many requests of that length, each with blocks of its own.
+  void SetCaches(int requests, int context);
+  // A decode step of the first `layers` layers: one row of every request, at the last position; logits included.
+  double DecodeSeconds(int layers, int batch, int context);
+  // The last `rows` positions of one request, logits of the last.
+  double PrefillSeconds(int layers, int rows, int context);
+
+ private:
+  void Must(const Status& status) const;
+  backend::Buffer Random(int64_t bytes);
+  template <typename T>
+  const T* Put(const std::vector<T>& values);
+  // Prints what each op of a pass takes.
+  void Profile(const model::deepseek_v41::ModelOptions& options, const model::deepseek_v41::Step& step);
+  double Seconds(const model::deepseek_v41::ModelOptions& options, int layers, const model::deepseek_v41::Step& step, int runs);
+  void MeasureCopy();
+
+  std::unique_ptr<engine::LoadedModel> loaded_;
+  backend::Activations activations_;
+  model::deepseek_v41::Caches caches_;
+  std::vector<backend::Buffer> cache_buffers_;
+  double copy_bytes_per_s_ = 0;
+  bool profile_ = false;
+};
+
+}  // namespace deepinfer::bench
