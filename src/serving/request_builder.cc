@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/request_builder.h"
+
+#include "recipe/request.h"
+
+namespace deepinfer::serving {
+namespace {
+
+Result<GenerationRequest> WithPrompt(const recipe::PreparedRequest& prepared, const std::vector<int32_t>& prompt,
+                                     int64_t context_max) {
+  const recipe::SamplingOptions& from = prepared.internal().sampling;
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  const auto max_tokens = prepared.ResolveMaxTokens(prompt_tokens, context_max);
+  if (!max_tokens || prompt_tokens >= context_max) {
+    return Error(Code::kInvalidArgument, "the prompt of {} tokens, with {} to generate, does not fit the context of {} tokens",
+                 prompt_tokens, from.max_tokens.value_or(1), context_max);
+  }
+  GenerationRequest to;
+  to.prompt = prompt;
+  to.max_tokens = *max_tokens;
+  to.min_tokens = from.min_tokens.value_or(0);
+  to.choices = from.num_choices;
+  if (from.logprobs) to.logprobs = from.top_logprobs.value_or(0);
+  to.temperature = from.temperature;
+  to.top_k = from.top_k.value_or(0);
+  to.top_p = from.top_p;
+  to.min_p = from.min_p.value_or(0);
+  to.presence_penalty = from.presence_penalty;
+  to.frequency_penalty = from.frequency_penalty;
+  to.logit_bias = from.logit_bias;
+  to.seed = from.seed;
+  return to;
+}
+
+}  // namespace
+
+RequestBuilder::RequestBuilder(const Engine& engine, const RequestBuilderOptions& options)
+    : engine_(engine), options_(options), grammars_(options.grammars_max) {}
+
+Result<std::vector<GenerationRequest>> RequestBuilder::Build(const recipe::PreparedRequest& prepared,
+                                                             const std::atomic<bool>* cancel) {
+  std::vector<GenerationRequest> requests;
+  for (const std::vector<int32_t>& prompt : prepared.prompts()) {
+    DI_ASSIGN_OR_RETURN(GenerationRequest request, WithPrompt(prepared, prompt, engine_.context_max()));
+    requests.push_back(std::move(request));
+  }
+  static_cast<void>(cancel);
+  return requests;
+}
+
+}  // namespace deepinfer::serving
