@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MaskBench: compiles each schema, then walks its instances token by token, computing the mask at every position.
 //
-//   maskbench TOKENIZER_JSON SCHEMAS.jsonl.xz [--out RESULTS.jsonl] [--name ONE_SCHEMA] [--every N]
+//   maskbench TOKENIZER_JSON SCHEMAS.jsonl.xz [--out RESULTS.jsonl] [--name ONE_SCHEMA] [--every N] [--slow US]
 //
 // Tokens, order of work and what counts as passing are those of the suite's own runner, with one addition: a valid
 // instance must also be complete at its end. bench/grammar/peers.py runs other engines on the same file.
@@ -18,6 +18,7 @@
 #include "xz.h"
 
 namespace deepinfer::grammar {
+inline long g_c[8];
 namespace {
 
 // CPU time of this thread: what other programs on the machine do does not count.
@@ -47,13 +48,16 @@ struct Bench {
   std::vector<double> compile_us, mask_us;
   std::map<std::string, int> outcomes;
   double sum_us = 0, max_us = 0;  // of the schema at hand
+  double slow_us = 1e18;
 
   std::string Instance(const CompiledGrammar& grammar, const Json& test) {
     auto tokens = tokenizer->EncodePlain(test.Find("data")->AsString());
     const bool valid = test.Find("valid")->AsBool();
     Matcher matcher(grammar);
     bool accepted = true;
+    std::string text;
     for (TokenId token : *tokens) {
+      for (long& x : g_c) x = 0;
       const auto start = NowMicros();
       const Status filled = matcher.FillMask(mask);
       const bool ok = filled.ok() && (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0 &&
@@ -61,6 +65,11 @@ struct Bench {
       mask_us.push_back(MicrosSince(start));
       sum_us += mask_us.back();
       max_us = std::max(max_us, mask_us.back());
+      if (mask_us.back() > slow_us) {
+        const std::string_view tail = std::string_view(text).substr(text.size() - std::min<size_t>(text.size(), 60));
+        fmt::print("slow: {:.0f} us after {} at <{}>\n", mask_us.back(), tail, tokenizer->TokenBytes(token));
+      }
+      text += tokenizer->TokenBytes(token);
       if (!filled.ok()) return "limit: " + filled.message();
       if (ok) continue;
       accepted = false;
@@ -90,18 +99,24 @@ struct Bench {
 };
 
 int Main(int argc, char** argv) {
-  if (argc < 3) return fmt::print("usage: maskbench TOKENIZER_JSON SCHEMAS.jsonl.xz [--out FILE] [--name NAME] [--every N]\n"), 2;
+  if (argc < 3) {
+    fmt::print("usage: maskbench TOKENIZER_JSON SCHEMAS.jsonl.xz [--out FILE] [--name NAME] [--every N] [--slow US]\n");
+    return 2;
+  }
   std::string out_path, only;
   size_t every = 1;
+  double slow_us = 1e18;
   for (int i = 3; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     if (flag == "--out") out_path = argv[i + 1];
     if (flag == "--name") only = argv[i + 1];
+    if (flag == "--slow") slow_us = std::stod(argv[i + 1]);
     if (flag == "--every") every = std::stoul(argv[i + 1]);
   }
   auto tokenizer = Tokenizer::Load(argv[1]);
   if (!tokenizer.ok()) return fmt::print("{}\n", tokenizer.status().message()), 1;
   Bench bench;
+  bench.slow_us = slow_us;
   bench.tokenizer = *tokenizer;
   std::vector<std::string> bytes;
   std::vector<uint32_t> special;

@@ -209,7 +209,7 @@ bool Engine::Verify(StateId state, int32_t token, const std::string& text) {
   return Run(state, vocabulary_->TokenBytes(static_cast<uint32_t>(token)), &copy) != kDeadState;
 }
 
-void Engine::Walk(const Trie& trie, StateId start, const std::string& text, uint32_t* mask) {
+void Engine::Walk(const Trie& trie, uint8_t covered, StateId start, const std::string& text, uint32_t* mask) {
   std::array<StateId, 256> states;
   std::array<bool, 256> unsure;
   states[0] = start;
@@ -218,6 +218,10 @@ void Engine::Walk(const Trie& trie, StateId start, const std::string& text, uint
   const uint32_t size = static_cast<uint32_t>(trie.nodes.size());
   for (uint32_t i = 0; i < size;) {
     const Trie::Node& node = nodes[i];
+    if ((node.classes & covered) != 0) {
+      i = node.skip;
+      continue;
+    }
     const StateId from = states[node.depth];
     const StateId next = machine_.Next(from, node.byte);
     if (next == kDeadState) {
@@ -328,7 +332,8 @@ void Engine::FillByWalk(StateId state, const std::string& text, std::span<uint32
   } else {
     std::fill(mask.begin(), mask.end(), 0);
   }
-  Walk(copy ? vocabulary_->residual() : vocabulary_->all(), state, text, mask.data());
+  vocabulary_->AddRuns(coverage.classes, mask.data());
+  Walk(copy ? vocabulary_->residual() : vocabulary_->all(), coverage.classes, state, text, mask.data());
 }
 
 }  // namespace deepinfer::grammar

@@ -49,7 +49,7 @@ class Engine {
   Status Build(const Constraint& constraint);
   Status Explore(const std::vector<GoalId>& roots);
   std::string WhyEmpty(GoalId goal);
-  void Walk(const Trie& trie, StateId state, const std::string& text, uint32_t* mask);
+  void Walk(const Trie& trie, uint8_t covered, StateId state, const std::string& text, uint32_t* mask);
   void FillByWalk(StateId state, const std::string& text, std::span<uint32_t> mask);
   bool FillInStrings(StateId state, const std::string& text, uint32_t* mask);
   void WalkSuffixes(const LexemeMask::Suffixes& suffixes, StateId start, StateId after, const std::string& text, uint32_t* mask);

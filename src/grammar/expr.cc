@@ -49,7 +49,8 @@ ExprId ExprPool::Make(const Node& node) {
 
 size_t ExprPool::bytes() const {
   return nodes_.capacity() * sizeof(Node) + sets_.capacity() * sizeof(ByteSet) + lists_.bytes() + node_keys_.bytes() +
-         key_to_node_.capacity() * 4 + derivatives_.bytes();
+         key_to_node_.capacity() * 4 + derivatives_.bytes() + partition_index_.bytes() +
+         partitions_.size() * (sizeof(Partition) + 16);
 }
 
 ExprId ExprPool::Bytes(const ByteSet& set) {
@@ -348,31 +349,41 @@ void ExprPool::CollectSets(ExprId a, std::vector<uint32_t>* sets, bool* digits, 
   }
 }
 
-const std::vector<uint8_t>& ExprPool::Representatives(ExprId a) {
+const ExprPool::Partition& ExprPool::PartitionOf(std::span<const ExprId> expressions) {
   std::vector<uint32_t> sets;
   bool digits = false;
-  CollectSets(a, &sets, &digits, 0);
+  for (ExprId a : expressions) CollectSets(a, &sets, &digits, 0);
   std::sort(sets.begin(), sets.end());
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
   sets.push_back(digits ? 1 : 0);
   const uint32_t list = partition_index_.Intern(sets);
   if (list < partitions_.size()) return partitions_[list];
   sets.pop_back();
-  // Bytes with the same memberships in all sets form a class.
-  std::array<uint64_t, 256> signature{};
-  for (uint32_t set : sets) {
-    for (size_t i = 0; i < 256; ++i) signature[i] = signature[i] * 0x9e3779b97f4a7c15ULL + (sets_[set][i] ? 2 : 1);
-  }
-  std::vector<uint8_t> result;
-  std::vector<uint64_t> known;
-  for (size_t i = 0; i < 256; ++i) {
-    const bool own_class = digits && ((i >= '0' && i <= '9') || i == '.');
-    if (!own_class && std::find(known.begin(), known.end(), signature[i]) != known.end()) continue;
-    if (!own_class) known.push_back(signature[i]);
-    result.push_back(static_cast<uint8_t>(i));
-  }
+  std::vector<ByteSet> classes(1);
+  classes[0].set();
+  const auto split = [&](const ByteSet& set) {
+    for (size_t i = classes.size(); i-- > 0;) {
+      const ByteSet inside = classes[i] & set;
+      if (inside.none() || inside == classes[i]) continue;
+      classes[i] &= ~inside;
+      classes.push_back(inside);
+    }
+  };
+  for (uint32_t set : sets) split(sets_[set]);
+  for (char c : std::string_view(digits ? "0123456789." : "")) split(ByteSet().set(static_cast<uint8_t>(c)));
+  budget_->Spend(classes.size() / 8);
   partitions_.resize(list + 1);
-  return partitions_[list] = std::move(result);
+  Partition& result = partitions_[list];
+  // Numbered by their first bytes.
+  std::vector<std::pair<size_t, size_t>> order;
+  for (size_t i = 0; i < classes.size(); ++i) order.emplace_back(classes[i]._Find_first(), i);
+  std::sort(order.begin(), order.end());
+  for (const auto& [first, index] : order) {
+    const uint8_t number = static_cast<uint8_t>(result.representatives.size());
+    for (size_t byte = first; byte < 256; byte = classes[index]._Find_next(byte)) result.class_of[byte] = number;
+    result.representatives.push_back(static_cast<uint8_t>(first));
+  }
+  return result;
 }
 
 const ByteSet& ExprPool::FirstBytes(ExprId a) {

@@ -5,6 +5,7 @@
 // Not thread-safe; ids are valid for the pool that made them, for its whole life.
 #pragma once
 
+#include <array>
 #include <bitset>
 #include <cstdint>
 #include <deque>
@@ -56,8 +57,13 @@ class ExprPool {
   bool Matches(ExprId a, std::string_view text);
   // Number of words, at most `cap`. Spends budget.
   uint64_t Count(ExprId a, uint64_t cap);
-  // One byte of each class of bytes that all states below treat alike at this point.
-  const std::vector<uint8_t>& Representatives(ExprId a);
+  // Bytes in classes that each of the expressions treats alike at this point. Valid as long as the pool.
+  struct Partition {
+    std::array<uint8_t, 256> class_of{};
+    std::vector<uint8_t> representatives;  // the first byte of each class
+  };
+  const Partition& PartitionOf(std::span<const ExprId> expressions);
+  const std::vector<uint8_t>& Representatives(ExprId a) { return PartitionOf({&a, 1}).representatives; }
   // A superset of the bytes that a word can begin with.
   const ByteSet& FirstBytes(ExprId a);
   // Whether the language surely has finitely many words (by shape).
@@ -99,7 +105,7 @@ class ExprPool {
   ListPool set_index_;
   std::vector<ExprId> set_nodes_;  // by id of set_index_
   ListPool partition_index_;
-  std::deque<std::vector<uint8_t>> partitions_;
+  std::deque<Partition> partitions_;
   ListPool lists_;
   ListPool node_keys_;             // interned node contents
   std::vector<uint32_t> key_to_node_;

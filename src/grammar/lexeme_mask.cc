@@ -48,6 +48,7 @@ LexemeMask BuildLexemeMask(Lexer* lexer, LexId lexeme, const VocabularyImpl& voc
   } else {
     result.inside.assign(vocabulary.mask_words(), 0);
   }
+  vocabulary.AddRuns(coverage.classes, result.inside.data());
   std::map<std::vector<uint32_t>, std::vector<Entry>> beyond;
   std::array<LexId, 256> states;
   states[0] = lexeme;
@@ -57,6 +58,10 @@ LexemeMask BuildLexemeMask(Lexer* lexer, LexId lexeme, const VocabularyImpl& voc
   };
   for (uint32_t i = 0; i < trie.nodes.size();) {
     const Trie::Node& node = trie.nodes[i];
+    if ((node.classes & coverage.classes) != 0) {
+      i = node.skip;
+      continue;
+    }
     const LexId next = lexer->Next(states[node.depth], node.byte);
     if (next == kNoLex) {
       i = node.skip;

@@ -7,6 +7,7 @@
 
 #include "core/utf8.h"
 #include "grammar/regex.h"
+#include "grammar/text_class.h"
 #include "grammar/unicode.h"
 #include "grammar/vocabulary.h"
 
@@ -49,8 +50,16 @@ Lexer::Lexer(ExprPool* pool, Budget* budget)
       more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))),
       any_first_(pool->Concat(any_char_, ExprPool::kAll)),
       plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
-  states_.emplace_back();
+  states_.emplace_back().kind = Kind::kClosed;
   index_to_state_.push_back(kNoLex);
+  ByteSet control;
+  for (size_t i = 0; i < 0x20; ++i) control.set(i);
+  string_special_ = {pool->Byte('"'), pool->Byte('\\'), pool->Bytes(control)};
+  for (char c : std::string_view("0123456789abcdefABCDEF\"\\/nrtu")) escape_special_.push_back(pool->Byte(static_cast<uint8_t>(c)));
+  for (const TextClassInfo& info : TextClasses()) {
+    const ExprId character = Utf8Class(pool, info.characters);
+    class_runs_.push_back({pool->Star(character), pool->FirstBytes(character)});
+  }
 }
 
 Lexer::Alternatives Lexer::Of(LexId state) const {
@@ -112,9 +121,26 @@ ByteSet Lexer::NextBytes(LexId state) {
   return result;
 }
 
+void Lexer::Prepare(LexId id) {
+  State& state = states_[id];
+  std::vector<ExprId> expressions;
+  if (state.escape != 0) {
+    expressions = escape_special_;
+  } else {
+    if (state.kind == Kind::kString) expressions = string_special_;
+    const auto list = lists_[state.list];
+    for (size_t i = 0; i < list.size(); i += 2) expressions.push_back(list[i]);
+  }
+  state.partition = &pool_->PartitionOf(expressions);
+  state.next = static_cast<uint32_t>(next_.size());
+  next_.insert(next_.end(), state.partition->representatives.size(), kUnknown);
+}
+
 LexId Lexer::Next(LexId state, uint8_t byte) {
-  const uint64_t key = (uint64_t{state} << 8) | byte;
-  if (const uint32_t* known = next_.Find(key)) return *known;
+  const ExprPool::Partition* partition = PartitionOf(state);
+  if (partition == nullptr) return kNoLex;
+  const size_t index = states_[state].next + partition->class_of[byte];
+  if (next_[index] != kUnknown) return next_[index];
   if (!budget_->Spend()) return kNoLex;
   LexId next = kNoLex;
   if (states_[state].kind == Kind::kString && states_[state].escape == 0 && byte >= 0x20 && byte != '"' && byte != '\\') {
@@ -126,7 +152,7 @@ LexId Lexer::Next(LexId state, uint8_t byte) {
   } else if (states_[state].kind == Kind::kString) {
     next = states_[state].escape == 0 ? NextString(state, byte) : NextEscape(state, byte);
   }
-  if (budget_->ok()) next_.Insert(key, next);
+  if (budget_->ok()) next_[index] = next;
   return next;
 }
 
@@ -231,35 +257,60 @@ ExprId Lexer::EscapeClass(uint32_t escape) {
   return pool_->Concat(Utf8Class(pool_, set), ExprPool::kAll);
 }
 
-// Whether no text of plain characters, however long, kills the expression: walks it in step with "any plain text".
-bool Lexer::Covers(ExprId expr) {
-  // What is alive after every plain text has infinitely many continuations there; taking away finitely many words
-  // leaves some.
-  expr = pool_->WithoutFiniteExclusions(expr);
-  if (expr == text_ || expr == ExprPool::kAll) return true;
-  if (const uint32_t* known = covers_.Find(expr)) return *known != 0;
-  constexpr size_t kPairsMax = 600;
-  std::set<std::pair<ExprId, ExprId>> seen{{expr, plain_star_}};
-  std::vector<std::pair<ExprId, ExprId>> todo(seen.begin(), seen.end());
-  bool covers = true;
-  while (!todo.empty() && covers) {
-    const auto [state, plain] = todo.back();
-    todo.pop_back();
-    // The union has a class of bytes for every way in which either can go on.
-    for (uint8_t byte : pool_->Representatives(pool_->Or(state, pool_->Not(plain)))) {
-      const ExprId plain_next = pool_->Derivative(plain, byte);
-      if (plain_next == ExprPool::kEmpty) continue;
-      const ExprId next = pool_->Derivative(state, byte);
-      if (next == ExprPool::kEmpty || pool_->IsEmpty(next)) {
-        covers = false;
-        break;
+// Whether texts of characters of a class, given as the expression of all of them, keep the expression alive: all, all up
+// to `chars_max` characters, or not even those. Walks both in step, shorter texts first.
+Lexer::Extent Lexer::Covers(ExprId expr, ExprId run, uint32_t chars_max) {
+  constexpr size_t kPairsMax = 400;
+  std::set<std::pair<ExprId, ExprId>> seen{{expr, run}};
+  std::vector<std::pair<ExprId, ExprId>> level, next_level{{expr, run}};
+  for (uint32_t chars = 0; chars < chars_max && !next_level.empty(); ++chars) {
+    level.clear();
+    level.swap(next_level);
+    while (!level.empty()) {
+      const auto [state, position] = level.back();
+      level.pop_back();
+      const ExprId both[] = {state, position};
+      for (uint8_t byte : pool_->PartitionOf(both).representatives) {
+        const ExprId next_position = pool_->Derivative(position, byte);
+        if (next_position == ExprPool::kEmpty) continue;
+        const ExprId next = pool_->Derivative(state, byte);
+        if (pool_->IsEmpty(next)) return Extent::kNo;
+        if (next == ExprPool::kAll || (next == text_ && next_position == run)) continue;
+        if (!seen.emplace(next, next_position).second) continue;
+        (next_position == run ? next_level : level).emplace_back(next, next_position);
       }
-      if (seen.emplace(next, plain_next).second) todo.emplace_back(next, plain_next);
+      if (seen.size() > kPairsMax || !budget_->ok()) return Extent::kNo;
     }
-    if (seen.size() > kPairsMax || !budget_->ok()) covers = false;
   }
-  covers_.Insert(expr, covers ? 1 : 0);
-  return covers;
+  return next_level.empty() ? Extent::kAll : Extent::kUpTo;
+}
+
+Lexer::Coverage Lexer::CoverageOf(ExprId expr) {
+  if (expr == text_ || expr == ExprPool::kAll) return {kNoMax, false, 0};
+  if (const uint32_t* known = coverage_index_.Find(expr)) return coverages_[*known];
+  // What is alive after every text of a class has infinitely many continuations there; taking away finitely many words
+  // leaves some. That does not hold for what is alive for a while only.
+  const ExprId without = pool_->WithoutFiniteExclusions(expr);
+  const auto covers = [&](ExprId run, uint32_t chars_max) {
+    const Extent extent = Covers(without, run, chars_max);
+    return extent == Extent::kAll || (extent == Extent::kUpTo && (without == expr || Covers(expr, run, chars_max) != Extent::kNo));
+  };
+  Coverage coverage;
+  const ByteSet first = pool_->FirstBytes(without);
+  const auto may_begin = [&](const ByteSet& bytes) { return (bytes & ~first).none(); };
+  if (may_begin(pool_->FirstBytes(plain_star_)) && covers(plain_star_, VocabularyImpl::kPlainCharsMax)) {
+    coverage.chars = VocabularyImpl::kPlainCharsMax;
+  }
+  for (size_t k = class_runs_.size(); k-- > 0 && coverage.chars == 0;) {
+    const TextClassInfo& info = TextClasses()[k];
+    if ((coverage.classes & info.bit) != 0 || !may_begin(class_runs_[k].first)) continue;
+    if (covers(class_runs_[k].run, kRunCharsMax)) coverage.classes |= info.bit | info.contains;
+  }
+  if (budget_->ok()) {
+    coverage_index_.Insert(expr, static_cast<uint32_t>(coverages_.size()));
+    coverages_.push_back(coverage);
+  }
+  return coverage;
 }
 
 Lexer::Coverage Lexer::PlainCoverage(LexId id) {
@@ -269,11 +320,12 @@ Lexer::Coverage Lexer::PlainCoverage(LexId id) {
     const Alternatives alternatives = Of(id);
     ExprId inner = 0;
     uint64_t min = 0, max = 0;
-    if (alternatives.size() == 1 && pool_->IsRepeat(alternatives[0].first, &inner, &min, &max) && max != kNoMax) {
-      if (inner == any_char_) coverage = {max, true};
+    if (alternatives.size() == 1 && pool_->IsRepeat(alternatives[0].first, &inner, &min, &max) && max != kNoMax &&
+        inner == any_char_) {
+      coverage = {max, true, 0};
     } else {
       for (const auto& [expr, tag] : alternatives) {
-        if (Covers(expr)) coverage = {kNoMax, false};
+        coverage.Add(CoverageOf(expr));
         if (coverage.chars != 0) break;
       }
     }

@@ -47,15 +47,27 @@ class Lexer {
   uint32_t TagOf(LexId state) const { return lists_[states_[state].list][1]; }
   LexId AnyTextString() { return JsonString({{text_, 0}}); }
 
-  // Every text of up to this many plain characters (see Vocabulary) keeps the lexeme alive; with exact, none longer.
+  // Every text of up to `chars` plain characters keeps the lexeme alive; with exact, none longer. So does every run of
+  // up to kRunCharsMax characters of one of the classes (grammar/text_class.h).
   struct Coverage {
     uint64_t chars = 0;
     bool exact = false;
+    uint8_t classes = 0;
+
+    void Add(const Coverage& other) {
+      if (other.chars > chars) chars = other.chars, exact = other.exact;
+      classes |= other.classes;
+    }
   };
   Coverage PlainCoverage(LexId state);
+  // How bytes fall into classes that the state treats alike; nullptr where nothing can follow.
+  const ExprPool::Partition* PartitionOf(LexId state) {
+    if (states_[state].partition == nullptr && states_[state].kind != Kind::kClosed) Prepare(state);
+    return states_[state].partition;
+  }
 
   size_t size() const { return states_.size(); }
-  size_t bytes() const { return states_.capacity() * sizeof(State) + lists_.bytes() + index_.bytes() + next_.bytes(); }
+  size_t bytes() const { return states_.capacity() * sizeof(State) + lists_.bytes() + index_.bytes() + next_.capacity() * sizeof(LexId); }
 
  private:
   enum class Kind : uint8_t { kRaw, kString, kClosed };
@@ -64,9 +76,12 @@ class Lexer {
     uint32_t list = 0;      // expr, tag, expr, tag, ...
     uint32_t escape = 0;    // strings: 0, or the escape being read
     uint32_t complete = 0;  // list of tags
+    uint32_t next = 0;      // where its transitions begin in next_, one for each class of bytes
+    const ExprPool::Partition* partition = nullptr;
     bool coverage_known = false;
     Coverage coverage;
   };
+  static constexpr LexId kUnknown = UINT32_MAX;
 
   LexId Make(Kind kind, Alternatives alternatives, uint32_t escape);
   Alternatives Of(LexId state) const;
@@ -77,7 +92,10 @@ class Lexer {
   LexId ReadBytes(Alternatives from, std::string_view bytes);
   bool CanRead(ExprId expr, uint32_t escape);
   ExprId EscapeClass(uint32_t escape);
-  bool Covers(ExprId expr);
+  void Prepare(LexId state);
+  enum class Extent { kNo, kUpTo, kAll };
+  Extent Covers(ExprId expr, ExprId run, uint32_t chars_max);
+  Coverage CoverageOf(ExprId expr);
 
   ExprPool* pool_;
   Budget* budget_;
@@ -89,8 +107,15 @@ class Lexer {
   ListPool lists_;
   ListPool index_;
   std::vector<LexId> index_to_state_;
-  FlatMap next_;
-  FlatMap covers_, escape_classes_;
+  std::vector<LexId> next_;
+  std::vector<ExprId> string_special_, escape_special_;  // bytes with a meaning of their own
+  struct ClassRuns {
+    ExprId run;        // any text of the class
+    ByteSet first;     // its first bytes
+  };
+  std::vector<ClassRuns> class_runs_;  // in the order of TextClasses()
+  std::vector<Coverage> coverages_;
+  FlatMap coverage_index_, escape_classes_;
 };
 
 }  // namespace deepinfer::grammar

@@ -137,7 +137,17 @@ StateId Machine::ComputeNext(StateId state, uint8_t byte) {
   }
   const StateId next = Finish(&builder);
   if (!budget_->ok()) return kDeadState;
-  (*states_[state].next)[byte] = next;
+  std::array<StateId, 256>& table = *states_[state].next;
+  table[byte] = next;
+  if (nodes.size() == 1 && items_[nodes_[nodes[0]].item].kind == kLexeme) {
+    // Whatever the lexer treats alike has the same outcome.
+    if (const ExprPool::Partition* partition = lexer_->PartitionOf(items_[nodes_[nodes[0]].item].a)) {
+      const uint8_t number = partition->class_of[byte];
+      for (size_t i = 0; i < 256; ++i) {
+        if (partition->class_of[i] == number) table[i] = next;
+      }
+    }
+  }
   return next;
 }
 
@@ -288,8 +298,7 @@ Lexer::Coverage Machine::PlainCoverage(StateId id) {
   for (uint32_t node : nodes) {
     const Item& item = items_[nodes_[node].item];
     if (item.kind != kLexeme) continue;
-    const Lexer::Coverage one = lexer_->PlainCoverage(item.a);
-    if (one.chars > coverage.chars) coverage = one;
+    coverage.Add(lexer_->PlainCoverage(item.a));
   }
   if (nodes.size() > 1) coverage.exact = false;  // others may allow longer texts
   states_[id].coverage = coverage;

@@ -25,11 +25,18 @@ size_t PlainLength(const std::string& text, const std::vector<CodePointSet::Rang
   return count;
 }
 
-}  // namespace
-
-CodePointSet PlainCharacters() {
-  return CodePointSet().Add(0, 0x1F).Add('"').Add('\\').Add('<').Add(0x7F).Add(0x2028, 0x2029).Complement();
+uint8_t ClassesOf(const std::string& text) {
+  uint8_t classes = kAllTextClasses;
+  size_t count = 0;
+  for (size_t i = 0; i < text.size() && classes != 0; ++count) {
+    const Utf8Char c = DecodeUtf8(std::string_view(text).substr(i));
+    classes &= c.valid && count < kRunCharsMax ? TextClassesOf(c.code_point) : 0;
+    i += c.size;
+  }
+  return classes;
 }
+
+}  // namespace
 
 std::string SpecialSpelling(uint32_t id) {
   return {static_cast<char>(0xFF), static_cast<char>(id >> 16), static_cast<char>(id >> 8), static_cast<char>(id)};
@@ -59,9 +66,15 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
   const std::vector<CodePointSet::Range> plain = PlainCharacters().Ranges();
   plain_.assign(kPlainCharsMax + 1, std::vector<uint32_t>(mask_words(), 0));
   std::vector<uint32_t> all, residual;
+  std::vector<uint8_t> classes(tokens_.size(), 0);
+  for (std::vector<uint32_t>& mask : runs_) mask.assign(mask_words(), 0);
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) continue;
     all.push_back(id);
+    classes[id] = ClassesOf(tokens_[id]);
+    for (size_t k = 0; k < runs_.size(); ++k) {
+      if ((classes[id] & TextClasses()[k].bit) != 0) runs_[k][id / 32] |= 1u << (id % 32);
+    }
     const size_t length = PlainLength(tokens_[id], plain);
     if (length == 0 || length > kPlainCharsMax) {
       residual.push_back(id);
@@ -69,15 +82,24 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
     }
     for (size_t k = length; k <= kPlainCharsMax; ++k) plain_[k][id / 32] |= 1u << (id % 32);
   }
-  all_ = Build(all);
-  residual_ = Build(residual);
+  all_ = Build(all, classes);
+  residual_ = Build(residual, classes);
   Budget budget;
   ExprPool pool(&budget);
   Lexer lexer(&pool, &budget);
   any_text_ = std::make_shared<LexemeMask>(BuildLexemeMask(&lexer, lexer.AnyTextString(), *this));
 }
 
-Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids) {
+void VocabularyImpl::AddRuns(uint8_t classes, uint32_t* mask) const {
+  for (size_t k = runs_.size(); k-- > 0;) {
+    const TextClassInfo& info = TextClasses()[k];
+    if ((classes & info.bit) == 0) continue;
+    for (size_t word = 0; word < mask_words(); ++word) mask[word] |= runs_[k][word];
+    classes &= static_cast<uint8_t>(~info.contains);
+  }
+}
+
+Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids, const std::vector<uint8_t>& classes) {
   std::vector<uint32_t> sorted = ids;
   std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
     const int order = tokens_[a].compare(tokens_[b]);
@@ -85,6 +107,12 @@ Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids) {
   });
   Trie trie;
   std::vector<uint32_t> path;  // open nodes from the root
+  const auto close = [&] {
+    const uint32_t node = path.back();
+    trie.nodes[node].skip = static_cast<uint32_t>(trie.nodes.size());
+    path.pop_back();
+    if (!path.empty()) trie.nodes[path.back()].classes &= trie.nodes[node].classes;
+  };
   const std::string* last = nullptr;
   int32_t last_id = -1;
   for (uint32_t id : sorted) {
@@ -96,25 +124,21 @@ Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids) {
     }
     size_t common = 0;
     while (last != nullptr && common < token.size() && common < last->size() && token[common] == (*last)[common]) ++common;
-    while (path.size() > common) {
-      trie.nodes[path.back()].skip = static_cast<uint32_t>(trie.nodes.size());
-      path.pop_back();
-    }
+    while (path.size() > common) close();
     for (size_t i = common; i < token.size(); ++i) {
       path.push_back(static_cast<uint32_t>(trie.nodes.size()));
       Trie::Node node;
       node.byte = static_cast<uint8_t>(token[i]);
       node.depth = static_cast<uint8_t>(i);
+      node.classes = kAllTextClasses;
       trie.nodes.push_back(node);
     }
     trie.nodes[path.back()].token = static_cast<int32_t>(id);
+    trie.nodes[path.back()].classes &= classes[id];
     last = &token;
     last_id = static_cast<int32_t>(id);
   }
-  while (!path.empty()) {
-    trie.nodes[path.back()].skip = static_cast<uint32_t>(trie.nodes.size());
-    path.pop_back();
-  }
+  while (!path.empty()) close();
   return trie;
 }
 

@@ -8,18 +8,15 @@
 #include <vector>
 
 #include "deepinfer/grammar.h"
-#include "grammar/unicode.h"
+#include "grammar/text_class.h"
 
 namespace deepinfer::grammar {
-
-// Characters that no construct of interest treats specially: no control characters, quotes, backslashes, "<", and no
-// U+2028 or U+2029 (which "." in a regex does not match).
-CodePointSet PlainCharacters();
 
 struct Trie {
   struct Node {
     uint8_t byte = 0;
     uint8_t depth = 0;
+    uint8_t classes = 0;  // the classes of text in which all tokens from here on down are whole
     int32_t token = -1;  // first token that ends here
     uint32_t skip = 0;   // index of the next node that is not below this one
   };
@@ -47,13 +44,15 @@ class VocabularyImpl : public Vocabulary {
   const std::vector<uint32_t>& PlainMask(uint64_t chars) const {
     return plain_[chars < kPlainCharsMax ? chars : kPlainCharsMax];
   }
+  // Sets the bits of the tokens that are runs of up to kRunCharsMax characters of one of the classes.
+  void AddRuns(uint8_t classes, uint32_t* mask) const;
   // The view from inside a string of any text (grammar/lexeme_mask.h); the same for all grammars. Tags are to be ignored.
   const LexemeMask& AnyText() const { return *any_text_; }
   // Next token with the same bytes, or -1.
   int32_t NextSame(int32_t token) const { return next_same_[static_cast<size_t>(token)]; }
 
  private:
-  Trie Build(const std::vector<uint32_t>& ids);
+  Trie Build(const std::vector<uint32_t>& ids, const std::vector<uint8_t>& classes);
 
   std::vector<std::string> tokens_;
   std::vector<bool> is_stop_;
@@ -61,6 +60,7 @@ class VocabularyImpl : public Vocabulary {
   std::vector<int32_t> next_same_;
   Trie all_, residual_;
   std::vector<std::vector<uint32_t>> plain_;
+  std::array<std::vector<uint32_t>, 8> runs_;  // in the order of TextClasses()
   std::shared_ptr<const LexemeMask> any_text_;
 };
 
