@@ -39,7 +39,7 @@ std::string ErrorBody(Protocol protocol, Profile profile, const AnswerError& err
     json.Key("param").Null().Key("code").String(type).Close('}').Close('}');
     return body;
   }
-  const std::string type = ErrorType(protocol, error.code);
+  const std::string type = error.type.value_or(ErrorType(protocol, error.code));
   if (protocol == Protocol::kMessages) {
     json.Open('{').Key("type").String("error").Key("error").Open('{').Key("type").String(type);
     json.Key("message").String(error.message).Close('}');

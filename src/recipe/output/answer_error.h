@@ -13,6 +13,7 @@ namespace deepinfer::recipe {
 struct AnswerError {
   Code code = Code::kInternal;
   std::string message;
+  std::optional<std::string> type;       // else by protocol and code
   std::optional<std::string> param;     // the field that is wrong, in OpenAI's shapes
   std::optional<std::string> api_code;  // a protocol's own code ("previous_response_not_found"); else the type
   std::optional<std::string> request_id;  // Messages
