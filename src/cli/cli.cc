@@ -144,9 +144,29 @@ void AddScore(CLI::App& root, ScoreOptions* o, Action* action) {
   app.callback([=] { *action = [=] { return Score(*o); }; });
 }
 
+void AddKvMemoryOption(CLI::App& app, int64_t* bytes) {
+  app.add_option("--kv-memory", *bytes, "memory for caches, such as 256MiB or 20GB")
+      ->transform(CLI::AsSizeValue(true))
+      ->default_str("256MiB");
+}
+
+void AddBatch(CLI::App& root, BatchOptions* o, Action* action) {
+  CLI::App& app = *root.add_subcommand("batch", "answer a file of requests; goes on where an earlier run was ended");
+  app.add_option("-i,--input", o->input, "JSON lines in the OpenAI batch layout, or {\"prompt\": ...}; - is stdin")->required();
+  app.add_option("-o,--output", o->output, "results, a JSON line for each request, in the order in which they end")->required();
+  app.add_option("--in-flight", o->in_flight, "requests at once")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--drafts", o->drafts, "speculative decoding: auto, on, off or a number of drafts")->capture_default_str();
+  AddBackendOptions(app, &o->model);
+  AddContextOptions(app, &o->model);
+  AddKvMemoryOption(app, &o->kv_memory_bytes);
+  app.callback([=] { *action = [=] { return Batch(*o); }; });
+}
+
 void AddInfo(CLI::App& root, InfoOptions* o, Action* action) {
   CLI::App& app = *root.add_subcommand("info", "what a checkpoint is: geometry, bytes, memory, identities");
   AddBackendOptions(app, &o->model);
+  AddKvMemoryOption(app, &o->kv_memory_bytes);
+  app.add_option("--ctx", o->model.context, "tokens of a request (default: what the model was made for)")->check(AtLeast(0));
   app.add_flag("--json", o->json, "as one JSON object");
   app.callback([=] { *action = [=] { return Info(*o); }; });
 }
@@ -185,6 +205,7 @@ int Run(int argc, char** argv) {
   Action action;
   GenerateOptions generate;
   ScoreOptions score;
+  BatchOptions batch;
   InfoOptions info;
   TokenizeOptions tokenize, detokenize;
   ChatOptions chat;
@@ -192,6 +213,7 @@ int Run(int argc, char** argv) {
   AddGenerate(root, &generate, &action);
   AddChat(root, &chat, &action);
   AddScore(root, &score, &action);
+  AddBatch(root, &batch, &action);
   AddInfo(root, &info, &action);
   AddTokenize(root, &tokenize, &action, /*forward=*/true);
   AddTokenize(root, &detokenize, &action, /*forward=*/false);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // deepinfer info: what a checkpoint is and what it needs.
+#include <algorithm>
 #include <map>
 
 #include "checkpoint/identity.h"
 #include "cli/cli.h"
 #include "cli/common.h"
+#include "engine/engine_config.h"
 #include "engine/kv_memory.h"
 
 namespace deepinfer::cli {
@@ -78,6 +80,38 @@ std::string Human(int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
 }
 
+// How an engine would divide the memory for caches: docs of the parts in engine/kv_memory.h.
+Json Pool(const InfoOptions& options, const checkpoint::Checkpoint& checkpoint) {
+  const checkpoint::ModelConfig& model = checkpoint.config();
+  EngineOptions engine_options;
+  engine_options.context_max = options.model.context;
+  engine_options.kv_memory_bytes = options.kv_memory_bytes;
+  const auto draft_rows = static_cast<int32_t>(checkpoint.has_draft() ? model.draft.block_size : 0);
+  const Result<sched::Config> config = engine::MakeConfig(engine_options, model, draft_rows);
+  Json json(Json::Object{});
+  const auto number = [&](const char* key, int64_t value) { json.Members().emplace_back(key, Json::Integer(value)); };
+  number("memory_bytes", options.kv_memory_bytes);
+  if (!config.ok()) {
+    json.Members().emplace_back("error", Json(config.status().message()));
+    return json;
+  }
+  const int64_t page_bytes = engine::PageBytes(model);
+  const int64_t early_layers = config->layers.first_late();
+  const int64_t late_layers = model.num_layers - early_layers + (draft_rows > 0 ? model.draft.num_stages : 0);
+  number("requests_running", config->slots);
+  number("context_max", config->length_max);
+  number("blocks", config->blocks);
+  number("block_bytes", engine::BlockBytes(model));
+  number("tokens_that_fit", int64_t{config->blocks} * backend::kBlockTokens);
+  number("window_page_bytes", page_bytes);
+  number("pages_early", config->pages[kv::kEarly]);
+  number("pages_late", config->pages[kv::kLate]);
+  number("window_bytes", (config->pages[kv::kEarly] * early_layers + config->pages[kv::kLate] * late_layers) * page_bytes);
+  number("snapshots", std::max(config->snapshot_pages[kv::kEarly], config->snapshot_pages[kv::kLate]) / config->pages_per_point());
+  number("snapshot_bytes", config->pages_per_point() * (early_layers + late_layers) * page_bytes);
+  return json;
+}
+
 Json Describe(const checkpoint::Checkpoint& checkpoint, const std::string& identity, const std::string& numeric) {
   std::map<std::string, Bytes> by_kind, by_type;
   Bytes total;
@@ -147,7 +181,8 @@ Result<int> Info(const InfoOptions& options) {
                                                                  .num_threads = options.model.threads,
                                                                  .variant = options.model.variant}));
   DI_ASSIGN_OR_RETURN(const backend::Activations activations, engine::ParseActivations(options.model.activations));
-  const Json json = Describe(checkpoint, identity, engine::NumericIdentity(*backend, activations));
+  Json json = Describe(checkpoint, identity, engine::NumericIdentity(*backend, activations));
+  json.Members().emplace_back("cache_pool", Pool(options, checkpoint));
   std::string text;
   if (options.json) {
     text = WriteJson(json) + "\n";

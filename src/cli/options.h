@@ -68,8 +68,18 @@ struct ScoreOptions {
   int top = 0;
 };
 
+struct BatchOptions {
+  ModelOptions model;
+  std::string input;   // "-": stdin
+  std::string output;
+  int in_flight = 64;
+  int64_t kv_memory_bytes = int64_t{256} << 20;
+  std::string drafts = "auto";
+};
+
 struct InfoOptions {
   ModelOptions model;
+  int64_t kv_memory_bytes = int64_t{256} << 20;
   bool json = false;
 };
 
@@ -94,6 +104,7 @@ struct RecipeOptions {
 Result<int> Generate(const GenerateOptions& options);
 Result<int> Chat(const ChatOptions& options);
 Result<int> Score(const ScoreOptions& options);
+Result<int> Batch(const BatchOptions& options);
 Result<int> Info(const InfoOptions& options);
 Result<int> Tokenize(const TokenizeOptions& options);
 Result<int> Detokenize(const TokenizeOptions& options);

@@ -7,11 +7,11 @@
 
 #include "checkpoint/identity.h"
 #include "core/check.h"
+#include "engine/engine_config.h"
 
 namespace deepinfer::engine {
 namespace {
 
-constexpr int kChoicesMax = 128;
 constexpr size_t kBadWordsMax = 4096;
 
 sched::Replay ToSched(ReplaySetting setting) {
@@ -28,11 +28,6 @@ sched::Replay ToSched(ReplaySetting setting) {
   return sched::Replay::kExact;
 }
 
-Status InRange(const char* field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return Status();
-  return Error(Code::kInvalidArgument, "{}: expected {}..{}, found {}", field, low, high, value);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& options) {
@@ -46,28 +41,9 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& op
 }
 
 Status BatchEngine::Prepare() {
-  const checkpoint::ModelConfig& model = loaded_->config();
-  DI_RETURN_IF_ERROR(InRange("context_max", options_.context_max, 0, model.max_positions));
-  DI_RETURN_IF_ERROR(InRange("requests_running_max", options_.requests_running_max, 1, 1 << 16));
-  DI_RETURN_IF_ERROR(InRange("step_rows_max", options_.step_rows_max, options_.requests_running_max + 1, 1 << 20));
-  DI_RETURN_IF_ERROR(InRange("requests_waiting_max", options_.requests_waiting_max, 1, 1 << 24));
-  DI_RETURN_IF_ERROR(InRange("snapshot_every_blocks", options_.snapshot_every_blocks, 0, 1 << 24));
-  DI_RETURN_IF_ERROR(InRange("prefill_rows_max", options_.prefill_rows_max, 0, options_.step_rows_max));
   DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options_.activations));
-  config_.layers = ShapeOf(model);
-  config_.length_max = options_.context_max == 0 ? model.max_positions : options_.context_max;
-  config_.slots = options_.requests_running_max;
-  config_.queue_max = options_.requests_waiting_max;
-  config_.choices_max = std::min(kChoicesMax, options_.requests_waiting_max);
-  config_.step_rows_max = options_.step_rows_max;
-  config_.prefill_rows_max = options_.prefill_rows_max == 0 ? options_.step_rows_max : options_.prefill_rows_max;
-  config_.snapshot_every_blocks = options_.snapshot_every_blocks;
   DI_RETURN_IF_ERROR(PrepareDrafts());
-  DI_RETURN_IF_ERROR(DivideMemory(model,
-                                  {.memory_bytes = options_.kv_memory_bytes,
-                                   .snapshot_share = options_.snapshot_share,
-                                   .draft_stages = config_.draft_rows > 0 ? model.draft.num_stages : 0},
-                                  &config_));
+  DI_ASSIGN_OR_RETURN(config_, MakeConfig(options_, loaded_->config(), config_.draft_rows));
   DI_ASSIGN_OR_RETURN(scheduler_, sched::Scheduler::Create(config_));
   DI_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*loaded_, config_, activations));
   DI_ASSIGN_OR_RETURN(model_identity_, checkpoint::ModelIdentity(loaded_->checkpoint()));

@@ -10,10 +10,6 @@ namespace {
 using backend::kBlockTokens;
 using model::deepseek_v41::kCompressorRing;
 
-int64_t PageBytes(const checkpoint::ModelConfig& model) {
-  return backend::WindowCache{.dim = static_cast<int32_t>(model.head_dim)}.page_bytes();
-}
-
 }  // namespace
 
 backend::GlobalCache GlobalLayout(const checkpoint::ModelConfig& model, int64_t source) {
@@ -26,6 +22,10 @@ int64_t BlockBytes(const checkpoint::ModelConfig& model) {
   int64_t bytes = 0;
   for (const int64_t source : model.kv_sources) bytes += GlobalLayout(model, source).block_bytes();
   return bytes;
+}
+
+int64_t PageBytes(const checkpoint::ModelConfig& model) {
+  return backend::WindowCache{.dim = static_cast<int32_t>(model.head_dim)}.page_bytes();
 }
 
 sched::LayerShape ShapeOf(const checkpoint::ModelConfig& model) {

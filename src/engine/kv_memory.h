@@ -5,6 +5,9 @@
 //   for each layer:      pages [pages of its group]       WindowCache::page_bytes() each; draft stages are late layers
 //   for each compressor with a gate: rings [slots]        kCompressorRing * 2 * head_dim floats each
 //
+// Blocks and pages are laid out to the byte in backend/api/types.h. A ring is [kCompressorRing][2][head_dim] floats: row
+// p mod kCompressorRing has the values and the gates of position p of a group that is still open. Each buffer is one
+// allocation without gaps, so block b of a source begins at b * block_bytes(), page g of a layer at g * page_bytes().
 // A block or page id of the scheduler names the same index in every buffer of its kind. Owned by one executor.
 #pragma once
 
@@ -35,6 +38,8 @@ sched::LayerShape ShapeOf(const checkpoint::ModelConfig& model);
 // The block layout of a KV source (no memory, no tables), and the bytes of a block over all sources.
 backend::GlobalCache GlobalLayout(const checkpoint::ModelConfig& model, int64_t source);
 int64_t BlockBytes(const checkpoint::ModelConfig& model);
+// A window page of one layer.
+int64_t PageBytes(const checkpoint::ModelConfig& model);
 
 class KvMemory {
  public:
