@@ -108,6 +108,32 @@ bool Choice::IsEnd(int32_t token) const {
 
 Drawn Choice::Draw(std::span<const float> logits, uint32_t position) {
   const Result<int32_t> token = Pick(logits, position, grammar_ ? NextMask() : nullptr);
+  Drawn drawn = GoOn(token);
+  if (settings_.logprobs && !drawn.failed) {
+    drawn.logprobs = sampling::ComputeLogprobs(logits, drawn.token, static_cast<size_t>(*settings_.logprobs));
+  }
+  return drawn;
+}
+
+std::optional<backend::SampleDraw> Choice::PlainDraw(uint32_t position) const {
+  const sampling::SamplingParams& p = settings_.sampling;
+  const bool filtered = p.top_k > 0 || p.top_p < 1 || p.min_p > 0;
+  const bool masked = grammar_ || !settings_.bad_words.empty() || static_cast<int64_t>(answer_.size()) < settings_.min_tokens;
+  if (masked || settings_.logprobs || p.has_penalties() || !p.logit_bias.empty() || (filtered && !p.greedy())) return std::nullopt;
+  const sampling::NoiseKey key{.seed = p.seed, .position = position, .choice = p.choice};
+  return backend::SampleDraw{.seed = key.seed,
+                             .position = key.position,
+                             .choice = key.choice,
+                             .stream = key.stream_word(),
+                             .temperature = p.greedy() ? 0.0f : p.temperature};
+}
+
+Drawn Choice::Take(int32_t token) {
+  if (token >= 0) return GoOn(token);
+  return GoOn(Error(Code::kInternal, "the model gave no logit that is a number"));
+}
+
+Drawn Choice::GoOn(const Result<int32_t>& token) {
   const Status status = token.ok() ? Append(*token) : token.status();
   if (!status.ok()) return {.failed = true, .ends = true, .error = status.message()};
   const bool as_expected = masks_used_ < expected_.size() && expected_[masks_used_] == *token;
@@ -115,9 +141,6 @@ Drawn Choice::Draw(std::span<const float> logits, uint32_t position) {
   Drawn drawn{.token = *token};
   drawn.is_end_token = IsEnd(*token);
   drawn.ends = ended_ = drawn.is_end_token || tokens_left() <= 0;
-  if (settings_.logprobs) {
-    drawn.logprobs = sampling::ComputeLogprobs(logits, *token, static_cast<size_t>(*settings_.logprobs));
-  }
   return drawn;
 }
 

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/api/ops.h"
 #include "engine/answer_grammar.h"
 #include "sampling/sampler.h"
 
@@ -58,6 +59,10 @@ class Choice {
   void PrepareMasks(std::span<const int32_t> drafts = {});
   // Draws the token at `position`; the answer goes on behind it.
   Drawn Draw(std::span<const float> logits, uint32_t position);
+  // The draw at `position`, for a device that holds the logits, where they, the seed and the position decide alone what
+  // comes now and behind it; Take then goes on with the token that came of it (-1: none).
+  std::optional<backend::SampleDraw> PlainDraw(uint32_t position) const;
+  Drawn Take(int32_t token);
   // The token that Draw would take at `position` if those drafted before it were part of the answer; nothing where no
   // token is allowed. DropDrafts forgets them all.
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
@@ -84,6 +89,7 @@ class Choice {
   // The token at `position`, or why there is none.
   Result<int32_t> Pick(std::span<const float> logits, uint32_t position, const Mask* mask);
   Status Append(int32_t token);
+  Drawn GoOn(const Result<int32_t>& token);
 
   ChoiceSettings settings_;
   sampling::TokenCounts counts_;

@@ -31,6 +31,9 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& lo
                                                               config.step_rows_max, config.slots * (1 + config.draft_rows)),
                                                           .activations = activations,
                                                           .draft_taps = drafts}));
+  // A draw for each row of logits, and for forks, which have slots of their own.
+  const int64_t draws = int64_t{config.slots} * (2 + config.draft_rows);
+  DI_ASSIGN_OR_RETURN(executor->draws_, DeviceDraws::Create(loaded.backend(), draws, loaded.config().vocab_size));
   if (drafts) {
     DI_ASSIGN_OR_RETURN(executor->drafter_,
                         Drafter::Create(loaded, config, activations, executor->memory_.draft_windows()));
@@ -151,6 +154,7 @@ void StepExecutor::BuildStep(const StepJob& job) {
 void StepExecutor::Run(StepJob* job) {
   BuildStep(*job);
   StartMasks(*job);
+  ListDraws(*job);
   Forward(*job);
   job->status = loaded_.backend().Synchronize();
   if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
@@ -194,8 +198,30 @@ void StepExecutor::Forward(const StepJob& job) {
       slots_[static_cast<size_t>(copy.to)] = slots_[static_cast<size_t>(copy.from)];
     }
   }
-  logits_.resize(logit_rows_.size() * static_cast<size_t>(loaded_.config().vocab_size));
-  loaded_.backend().CopyToHost(logits_.data(), device_logits, logits_.size() * sizeof(float));
+  draws_.Queue(device_logits, &logits_);
+}
+
+void StepExecutor::ListDraws(const StepJob& job) {
+  draws_.Begin(logit_rows_.size());
+  row_draws_.assign(logit_rows_.size(), std::nullopt);
+  fork_draws_.assign(job.plan.forks.size(), std::nullopt);
+  const auto add = [&](const Choice& choice, const PlanEntry& entry, size_t row, int32_t behind) {
+    const int64_t position = slots_[static_cast<size_t>(entry.slot)].length + behind;
+    return draws_.Add(choice.PlainDraw(static_cast<uint32_t>(position)), static_cast<int32_t>(row));
+  };
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    const int32_t draws = entry.kind == EntryKind::kDecode ? entry_rows_[i].count : entry.samples ? 1 : 0;
+    for (int32_t r = 0; r < draws; ++r) {
+      const auto row = static_cast<size_t>(entry_rows_[i].first_logit + r);
+      row_draws_[row] = add(*job.entry_choices[i], entry, row, r);
+    }
+  }
+  for (size_t f = 0; f < job.plan.forks.size(); ++f) {
+    const auto leader = static_cast<size_t>(job.plan.forks[f].entry);
+    const auto row = static_cast<size_t>(entry_rows_[leader].first_logit);
+    fork_draws_[f] = add(*job.fork_choices[f], job.plan.entries[leader], row, 0);
+  }
 }
 
 void StepExecutor::PushToken(Slot* slot, int32_t token) const {
@@ -204,14 +230,16 @@ void StepExecutor::PushToken(Slot* slot, int32_t token) const {
   ++slot->length;
 }
 
-sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, int32_t first_logit, int32_t rows,
-                                          StepJob* job, std::string* error) {
+sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, int32_t first_logit,
+                                          std::span<const std::optional<size_t>> places, StepJob* job, std::string* error) {
   const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
   sched::EntryResult result{.failed = !job->status.ok(), .first_token = static_cast<int32_t>(job->tokens.size())};
+  const auto rows = static_cast<int32_t>(places.size());
   for (int32_t r = 0; r < rows && !result.failed && !result.finished; ++r) {
     const auto logits = std::span(logits_).subspan(static_cast<size_t>(first_logit + r) * vocab, vocab);
-    Drawn drawn = choice->Draw(logits, static_cast<uint32_t>(slot.length));
+    const std::optional<size_t> place = places[static_cast<size_t>(r)];
+    Drawn drawn = place ? choice->Take(draws_.token(*place)) : choice->Draw(logits, static_cast<uint32_t>(slot.length));
     if (drawn.failed) {
       // Behind accepted drafts: the next step finds the same, as it would have without drafts.
       result.failed = r == 0;
@@ -251,7 +279,8 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
     Choice* choice = job->entry_choices[i].get();
     if (choice->has_grammar() != with_grammar) continue;
     const int32_t draws = entry.kind == EntryKind::kDecode ? rows.count : entry.samples ? 1 : 0;
-    job->entry_results[i] = DrawRows(choice, entry.slot, rows.first_logit, draws, job, &job->errors[i]);
+    const auto places = std::span(row_draws_).subspan(static_cast<size_t>(rows.first_logit), static_cast<size_t>(draws));
+    job->entry_results[i] = DrawRows(choice, entry.slot, rows.first_logit, places, job, &job->errors[i]);
     if (entry.kind == EntryKind::kPrefill) continue;
     job->verified.push_back(
         {.drafts = std::max(0, rows.count - 1), .accepted = std::max(0, job->entry_results[i].num_tokens - 1)});
@@ -262,7 +291,7 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
     if (choice->has_grammar() != with_grammar) continue;
     const int32_t first_logit = entry_rows_[static_cast<size_t>(fork.entry)].first_logit;
     std::string* error = &job->errors[job->plan.entries.size() + f];
-    job->fork_results[f] = DrawRows(choice, fork.slot, first_logit, 1, job, error);
+    job->fork_results[f] = DrawRows(choice, fork.slot, first_logit, std::span(fork_draws_).subspan(f, 1), job, error);
   }
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/choice.h"
+#include "engine/device_draws.h"
 #include "engine/drafter.h"
 #include "engine/kv_memory.h"
 #include "engine/loaded_model.h"
@@ -94,12 +95,16 @@ class StepExecutor {
   // Rows of a decode entry that are worth running.
   int32_t RowsOf(const sched::PlanEntry& entry, const Choice& choice) const;
   void StartMasks(const StepJob& job);
+  // Which draws the device makes.
+  void ListDraws(const StepJob& job);
   void Forward(const StepJob& job);
   void Select(StepJob* job);
   // Draws for the entries and forks with a grammar, or for those without.
   void DrawAll(StepJob* job, bool with_grammar);
   // Draws from up to `rows` rows of logits, while the drafts behind them hold. `error`: why it failed.
-  sched::EntryResult DrawRows(Choice* choice, int32_t slot, int32_t first_logit, int32_t rows, StepJob* job, std::string* error);
+  // `places`: of the rows, in draws_.
+  sched::EntryResult DrawRows(Choice* choice, int32_t slot, int32_t first_logit, std::span<const std::optional<size_t>> places,
+                              StepJob* job, std::string* error);
   void PushToken(Slot* slot, int32_t token) const;
   // Context keys of the rows that are committed now.
   void StoreContext(const StepJob& job, sched::EntryKind kind);
@@ -112,11 +117,13 @@ class StepExecutor {
   std::unique_ptr<model::deepseek_v41::Model> model_;
   std::unique_ptr<Drafter> drafter_;  // or none
   DraftsFn drafts_fn_;
+  DeviceDraws draws_;
   size_t lookback_;
   std::vector<Slot> slots_;
   // Scratch of a step.
   std::vector<model::deepseek_v41::Segment> segments_;
   std::vector<EntryRows> entry_rows_;     // [entries]
+  std::vector<std::optional<size_t>> row_draws_, fork_draws_;  // [rows of logits], [forks]: place in draws_
   std::vector<int32_t> starts_, floors_;  // [segments, layers + 1], [segments, layers]
   std::vector<int32_t> window_tokens_, ids_, logit_rows_;
   std::vector<float> logits_;

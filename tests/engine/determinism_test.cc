@@ -2,7 +2,7 @@
 // Property: a request's tokens and log-probabilities are a function of the request alone. The same requests (mixed lengths,
 // settings, seeds) run alone one by one, all at once in random orders and arrival times, with other chunk sizes, with a
 // cache so small that requests are preempted, and on warm prefixes; every bit must be equal.
-//   engine_determinism_test [REQUESTS]      (default 12; tests/long.sh takes 300)
+//   engine_determinism_test [REQUESTS [BACKEND]]      (default 12, cpu; tests/long.sh takes 300)
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -17,6 +17,7 @@ namespace deepinfer {
 namespace {
 
 size_t g_requests = 12;
+std::string g_backend = "cpu";
 
 struct Answer {
   std::vector<int32_t> tokens;
@@ -29,7 +30,9 @@ struct Answer {
 using Answers = std::vector<Answer>;
 
 EngineOptions Options() {
-  EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny", .num_threads = 2};
+  EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny",
+                        .backend = g_backend,
+                        .num_threads = 2};
   options.context_max = 2048;
   options.kv_memory_bytes = 64 << 20;
   options.requests_running_max = 16;
@@ -203,5 +206,6 @@ INSTANTIATE_TEST_SUITE_P(Replay, Determinism,
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc > 1) deepinfer::g_requests = static_cast<size_t>(std::atoi(argv[1]));
+  if (argc > 2) deepinfer::g_backend = argv[2];
   return RUN_ALL_TESTS();
 }

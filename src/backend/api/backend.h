@@ -99,6 +99,9 @@ class Backend {
   // Of the draft model. A backend that does not override them cannot run one: calling them is a bug.
   virtual void HcSum(const HcSumParams& p);
   virtual void Add(const AddParams& p);
+  // Drawing where the logits are. Backends whose logits the host reads at no cost leave it to the host.
+  virtual bool can_sample() const { return false; }
+  virtual void Sample(const SampleParams& p);
 
  protected:
   friend class Buffer;

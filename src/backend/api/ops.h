@@ -320,6 +320,25 @@ struct ExpertsParams {
   float* y;                      // [rows, hidden]
 };
 
+// How one token is drawn: the best of logit / temperature + noise, as sampling/sampler.h has it for a request without
+// penalties, bias, filters and masks, and with the same bits; the lower id where two are equal, NaN never.
+struct SampleDraw {
+  uint64_t seed = 0;
+  uint32_t position = 0;
+  uint32_t choice = 0;
+  uint32_t stream = 0;   // the noise stream's word (sampling/noise.h)
+  float temperature = 0;  // 0: the best logit
+  int32_t logits_row = 0;
+};
+
+struct SampleParams {
+  int64_t rows;
+  int64_t vocab;
+  const float* logits;      // [.., vocab]
+  const SampleDraw* draws;  // [rows]
+  int32_t* tokens;          // out [rows]; -1: no logit is above minus infinity
+};
+
 // dst row i = src row index[i].
 struct GatherRowsParams {
   int64_t rows;

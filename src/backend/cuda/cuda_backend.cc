@@ -68,6 +68,8 @@ class CudaBackend final : public Backend {
   void Route(const RouteParams& p) override { Run(cuda::Route, p, "route"); }
   void Experts(const ExpertsParams& p) override { Run(cuda::Experts, p, "experts"); }
   void GatherRows(const GatherRowsParams& p) override { Run(cuda::GatherRows, p, "gather rows"); }
+  bool can_sample() const override { return true; }
+  void Sample(const SampleParams& p) override { Run(cuda::Sample, p, "sample"); }
   void HcSum(const HcSumParams& p) override { Run(cuda::HcSum, p, "hyper-connection sum"); }
   void Add(const AddParams& p) override { Run(cuda::Add, p, "add"); }
 

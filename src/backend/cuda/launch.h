@@ -28,6 +28,7 @@ void Attention(Context& context, const AttentionParams& p);
 void Route(Context& context, const RouteParams& p);
 void Experts(Context& context, const ExpertsParams& p);
 void GatherRows(Context& context, const GatherRowsParams& p);
+void Sample(Context& context, const SampleParams& p);
 void HcSum(Context& context, const HcSumParams& p);
 void Add(Context& context, const AddParams& p);
 

@@ -94,6 +94,32 @@ TEST_F(RowOps, RopeWithAndWithoutTheIndexFormat) {
   }
 }
 
+TEST_F(RowOps, SampleIsTheReferenceToTheBit) {
+  constexpr int64_t kVocab = 5003, kLogits = 40, kDraws = 120;
+  auto logits = Normal(kLogits * kVocab, 4.0f);
+  for (size_t i = 0; i < logits.size(); i += 37) logits[i] = i % 2 == 0 ? -INFINITY : NAN;
+  for (float& logit : logits) logit = std::round(logit * 8) / 8;  // ties
+  std::fill_n(logits.begin(), kVocab, -INFINITY);
+  std::fill_n(logits.begin() + kVocab, kVocab, -0.0f);
+  logits[kVocab + 77] = 0.0f;
+  std::vector<SampleDraw> draws;
+  for (int64_t i = 0; i < kDraws; ++i) {
+    draws.push_back({.seed = random_() * uint64_t{0x9E3779B97F4A7C15}, .position = static_cast<uint32_t>(random_()),
+                     .choice = static_cast<uint32_t>(Uniform(0, 3)), .stream = static_cast<uint32_t>(Uniform(0, 9)),
+                     .temperature = i % 3 == 0 ? 0.0f : 0.3f * static_cast<float>(i % 7 + 1),
+                     .logits_row = static_cast<int32_t>(i < kLogits ? i : Uniform(0, kLogits - 1))});
+  }
+  const auto run = [&](Backend& backend) {
+    Side side(backend);
+    auto* tokens = side.Out<int32_t>(kDraws);
+    side->Sample({.rows = kDraws, .vocab = kVocab, .logits = side.Put(logits), .draws = side.Put(draws), .tokens = tokens});
+    return side.Get(tokens, kDraws);
+  };
+  const auto got = run(*card());
+  EXPECT_EQ(got, run(*reference()));
+  EXPECT_EQ(got[0], -1);
+}
+
 TEST_F(RowOps, SumsOfStreamsAndRows) {
   constexpr int64_t kStreams = 4, kHidden = 100, kStride = 130;
   const auto x = Normal(kRowsMax * kStreams * kHidden), weights = Normal(kRowsMax * kStreams), y = Normal(kRowsMax * kStride);

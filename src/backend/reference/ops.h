@@ -12,6 +12,7 @@ void EngramApply(const EngramApplyParams& p);
 void HcMix(const HcMixParams& p);
 void HcCollapse(const HcCollapseParams& p);
 void HcExpand(const HcExpandParams& p);
+void Sample(const SampleParams& p);
 void HcSum(const HcSumParams& p);
 void Linear(const LinearParams& p);
 void Add(const AddParams& p);

@@ -32,6 +32,8 @@ class ReferenceBackend final : public Backend {
   void HcMix(const HcMixParams& p) override { reference::HcMix(p); }
   void HcCollapse(const HcCollapseParams& p) override { reference::HcCollapse(p); }
   void HcExpand(const HcExpandParams& p) override { reference::HcExpand(p); }
+  bool can_sample() const override { return true; }
+  void Sample(const SampleParams& p) override { reference::Sample(p); }
   void HcSum(const HcSumParams& p) override { reference::HcSum(p); }
   void Linear(const LinearParams& p) override { reference::Linear(p); }
   void Add(const AddParams& p) override { reference::Add(p); }
