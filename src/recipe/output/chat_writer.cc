@@ -13,6 +13,14 @@ void WriteCall(const AnswerPart& part, JsonText* json) {
 
 }  // namespace
 
+ChatWriter::ChatWriter(AnswerContext context, const AnswerOptions& options, const ParseOptions& parsing, Profile profile)
+    : ResponseWriter(std::move(context), options, parsing, profile) {
+  JsonText json(&chunk_head_);
+  json.Open('{').Key("id").String(context_.id).Key("object").String("chat.completion.chunk");
+  json.Key("created").Int(context_.created).Key("model").String(context_.model);
+  json.Key("system_fingerprint").String(context_.system_fingerprint);
+}
+
 std::string_view ChatWriter::FinishName(FinishReason reason) const {
   switch (reason) {
     case FinishReason::kStop:
@@ -41,13 +49,13 @@ std::string ChatWriter::Usage() const {
 
 void ChatWriter::Chunk(std::string_view choice, std::string_view usage, std::vector<SseEvent>* out) const {
   SseEvent event;
-  JsonText json(&event.data);
-  json.Open('{').Key("id").String(context_.id).Key("object").String("chat.completion.chunk");
-  json.Key("created").Int(context_.created).Key("model").String(context_.model);
-  json.Key("system_fingerprint").String(context_.system_fingerprint);
-  json.Key("choices").Open('[').Raw(choice).Close(']');
-  if (!usage.empty()) json.Key("usage").Raw(usage);
-  json.Close('}');
+  event.data.reserve(chunk_head_.size() + choice.size() + usage.size() + 32);
+  event.data = chunk_head_;
+  event.data += R"(,"choices":[)";
+  event.data += choice;
+  event.data += ']';
+  if (!usage.empty()) event.data.append(R"(,"usage":)").append(usage);
+  event.data += '}';
   out->push_back(std::move(event));
 }
 

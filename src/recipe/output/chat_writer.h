@@ -11,8 +11,7 @@ namespace deepinfer::recipe {
 
 class ChatWriter : public ResponseWriter {
  public:
-  ChatWriter(AnswerContext context, const AnswerOptions& options, const ParseOptions& parsing, Profile profile)
-      : ResponseWriter(std::move(context), options, parsing, profile) {}
+  ChatWriter(AnswerContext context, const AnswerOptions& options, const ParseOptions& parsing, Profile profile);
 
   void Begin(std::vector<SseEvent>* out) override;
   void Fail(const AnswerError& error, std::vector<SseEvent>* out) override;
@@ -34,6 +33,8 @@ class ChatWriter : public ResponseWriter {
   std::string Usage() const;
   std::string_view FinishName(FinishReason reason) const;
   std::string WholeChoice(int choice) const;
+
+  std::string chunk_head_;  // what all chunks begin with
 };
 
 }  // namespace deepinfer::recipe

@@ -155,6 +155,7 @@ class FakeResponder final : public Responder {
     const std::lock_guard lock(mutex_);
     status_ = options.status;
     headers_ = std::move(options.headers);
+    heartbeat_ = std::move(options.heartbeat);
     streams_ = true;
   }
   bool Write(std::string_view bytes) override {
@@ -207,6 +208,7 @@ class FakeResponder final : public Responder {
     const std::lock_guard lock(mutex_);
     return text_;
   }
+  const std::string& heartbeat() const { return heartbeat_; }
   int status() const { return status_; }
   bool streams() const { return streams_; }
   const std::string* Header(std::string_view name) const {
@@ -222,6 +224,7 @@ class FakeResponder final : public Responder {
   int status_ = 0;
   std::string text_;
   HeaderList headers_;
+  std::string heartbeat_;
   bool streams_ = false;
   bool ended_ = false;
   bool gone_ = false;

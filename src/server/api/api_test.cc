@@ -207,6 +207,25 @@ TEST_F(ApiTest, D16_ErrorsWithinStreams) {
   EXPECT_EQ(TextAt(whole->WaitJson(), "error/type"), "api_error");
 }
 
+// Streams begin before the first token, with something to send meanwhile that clients ignore; whole answers have nothing.
+TEST_F(ApiTest, D18_SomethingToSendWhileThePromptRuns) {
+  const std::string messages = R"({"model":"m","max_tokens":9,)" + kUser;
+  const std::pair<std::shared_ptr<FakeResponder>, std::string> streams[] = {
+      {Begin("POST", "/v1/chat/completions", Chat(R"(,"stream":true)")), ": "},
+      {Begin("POST", "/v1/messages", messages + R"(,"stream":true})"), "event: ping\ndata: {\"type\":\"ping\"}\n\n"},
+      {Begin("POST", "/v1/responses", R"({"model":"m","input":"q","stream":true})"), ": "}};
+  for (const auto& [client, heartbeat] : streams) {
+    for (int i = 0; i < 2000 && !client->streams(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(client->streams());
+    EXPECT_TRUE(client->heartbeat().starts_with(heartbeat)) << client->heartbeat();
+  }
+  const auto whole = Begin("POST", "/v1/messages", messages + "}");
+  EXPECT_EQ(whole->text(), "");
+  engine_.RunAll();
+  for (const auto& [client, heartbeat] : streams) client->Wait();
+  EXPECT_EQ(TextAt(whole->WaitJson(), "type"), "message");
+}
+
 TEST_F(ApiTest, E20_DeadlinesEndWithAClearError) {
   engine_.fail_after = 1;
   engine_.fail_reason = FinishReason::kDeadline;
