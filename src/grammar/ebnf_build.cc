@@ -271,12 +271,15 @@ class RuleBuilder {
       DI_RETURN_IF_ERROR(Emit(node.children[0], from, next));
       from = next;
     }
-    program_->AddEdge(from, ProgramEdge::kNothing, 0, to);
-    if (node.max != kNoMax) return Status();
+    if (node.max != kNoMax) {
+      program_->AddEdge(from, ProgramEdge::kNothing, 0, to);
+      return Status();
+    }
+    // A state of its own: alternatives of the repeat may begin at `from` too, and must not follow it.
     const uint32_t loop = program_->AddState();
     program_->AddEdge(from, ProgramEdge::kNothing, 0, loop);
-    DI_RETURN_IF_ERROR(Emit(node.children[0], loop, from));
-    return Status();
+    program_->AddEdge(loop, ProgramEdge::kNothing, 0, to);
+    return Emit(node.children[0], loop, loop);
   }
 
   Engine* engine_;

@@ -8,7 +8,7 @@ namespace {
 
 bool IsBlank(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
-constexpr int kFollowDepthMax = 3000;
+constexpr int kFollowDepthMax = 3000, kMergeDepthMax = 3000;
 
 uint64_t Pair(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
 
@@ -28,7 +28,7 @@ Machine::Machine(ExprPool* pool, Lexer* lexer, Goals* goals, Budget* budget, con
 size_t Machine::bytes() const {
   return item_index_.bytes() + items_.capacity() * sizeof(Item) + nodes_.capacity() * sizeof(Node) + lists_.bytes() +
          states_.size() * (sizeof(State) + 1024) + object_states_.size() * 128 + array_states_.size() * 128 +
-         node_index_.bytes() + state_index_.bytes();
+         node_index_.bytes() + state_index_.bytes() + merged_lists_.bytes();
 }
 
 uint32_t Machine::InternItem(const Item& item) {
@@ -55,42 +55,53 @@ StateId Machine::Start(const Program* program) {
   return Finish(&builder);
 }
 
-// Nodes with the same item become one, with all that lies below either.
+// Nodes with the same item become one, with all that lies below either; below them likewise. So equal sets of stacks are
+// the same list however they came about, which keeps ambiguous grammars small.
+uint32_t Machine::ListOfAll(std::vector<uint32_t>* nodes, int depth) {
+  std::sort(nodes->begin(), nodes->end());
+  nodes->erase(std::unique(nodes->begin(), nodes->end()), nodes->end());
+  if (nodes->size() <= 1) return lists_.Intern(*nodes);
+  const uint32_t plain = lists_.Intern(*nodes);
+  if (const uint32_t* known = merged_lists_.Find(plain)) return *known;
+  if (!budget_->Spend(nodes->size())) return plain;
+  if (depth > kMergeDepthMax) {
+    budget_->Fail(Error(Code::kResourceExhausted, "grammar: too ambiguous ({} nested parts to be merged)", kMergeDepthMax));
+    return plain;
+  }
+  std::sort(nodes->begin(), nodes->end(), [&](uint32_t a, uint32_t b) { return nodes_[a].item < nodes_[b].item; });
+  std::vector<uint32_t> merged;
+  for (size_t i = 0; i < nodes->size();) {
+    const uint32_t item = nodes_[(*nodes)[i]].item;
+    size_t end = i + 1;
+    while (end < nodes->size() && nodes_[(*nodes)[end]].item == item) ++end;
+    if (end == i + 1) {
+      merged.push_back((*nodes)[i]);
+    } else {
+      std::vector<uint32_t> below;
+      for (size_t j = i; j < end; ++j) {
+        const auto list = lists_[nodes_[(*nodes)[j]].below];
+        below.insert(below.end(), list.begin(), list.end());
+      }
+      merged.push_back(InternNode(item, ListOfAll(&below, depth + 1)));
+    }
+    i = end;
+  }
+  std::sort(merged.begin(), merged.end());
+  const uint32_t list = lists_.Intern(merged);
+  merged_lists_.Insert(plain, list);
+  return list;
+}
+
 StateId Machine::Finish(Builder* builder) {
   std::vector<uint32_t>& nodes = builder->nodes;
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   if (nodes.empty()) return kDeadState;
-  if (nodes.size() > 1) {
-    std::sort(nodes.begin(), nodes.end(), [&](uint32_t a, uint32_t b) { return nodes_[a].item < nodes_[b].item; });
-    std::vector<uint32_t> merged;
-    for (size_t i = 0; i < nodes.size();) {
-      size_t end = i + 1;
-      while (end < nodes.size() && nodes_[nodes[end]].item == nodes_[nodes[i]].item) ++end;
-      if (end == i + 1) {
-        merged.push_back(nodes[i]);
-      } else {
-        std::vector<uint32_t> below;
-        for (size_t j = i; j < end; ++j) {
-          const auto list = lists_[nodes_[nodes[j]].below];
-          below.insert(below.end(), list.begin(), list.end());
-        }
-        std::sort(below.begin(), below.end());
-        below.erase(std::unique(below.begin(), below.end()), below.end());
-        merged.push_back(InternNode(nodes_[nodes[i]].item, lists_.Intern(below)));
-      }
-      i = end;
-    }
-    std::sort(merged.begin(), merged.end());
-    nodes = std::move(merged);
-  }
-  const uint32_t list = lists_.Intern(nodes);
+  const uint32_t list = ListOfAll(&nodes, 0);
   if (const uint32_t* known = state_index_.Find(list)) return *known;
   const StateId id = static_cast<StateId>(states_.size());
   State& state = states_.emplace_back();
   state.nodes = list;
   state.finished = true;
-  for (uint32_t node : nodes) {
+  for (uint32_t node : lists_[list]) {
     const Item& item = items_[nodes_[node].item];
     state.complete |= item.kind == kEnd;
     state.finished &= item.kind == kEnd;

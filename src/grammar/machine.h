@@ -102,6 +102,7 @@ class Machine {
   uint32_t ListOf(uint32_t node) { return lists_.Intern({&node, 1}); }
   uint32_t InternObject(const ObjectState& state);
   uint32_t InternArray(const ArrayState& state);
+  uint32_t ListOfAll(std::vector<uint32_t>* nodes, int depth);
   StateId Finish(Builder* builder);
   ByteSet NextBytes(const Item& item);
   StateId ComputeNext(StateId state, uint8_t byte);
@@ -146,7 +147,7 @@ class Machine {
   ListPool lists_;
   std::vector<State> states_;
   std::vector<StateId> list_to_state_;
-  FlatMap state_index_;
+  FlatMap state_index_, merged_lists_;
   ListPool object_index_, array_index_;
   std::deque<ObjectState> object_states_;
   std::deque<ArrayState> array_states_;

@@ -1,40 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-// grammar_check: reads lines {"schema": text, "documents": [text]} and answers {"accepted": [bool]} or {"error": text}.
-// For tools/grammar/differential.py.
-#include <cstdio>
+// grammar_check: answers questions about schemas, one JSON object a line. For tools/grammar/differential.py.
+//   {"schema": text, "documents": [text]}   {"accepted": [bool]}        keys in any order, blanks allowed
+//   {"schema": text, "language": [text]}    {"differences": [text]}     compact; see Language()
+// or {"error": text} where the schema does not compile.
 #include <iostream>
+#include <set>
 #include <string>
 
 #include "deepinfer/grammar.h"
 
-namespace grammar = deepinfer::grammar;
+namespace deepinfer::grammar {
+namespace {
+
+constexpr uint32_t kStop = 256;
+
+class Checker {
+ public:
+  Checker() {
+    for (int i = 0; i < 256; ++i) tokens_.emplace_back(1, static_cast<char>(i));
+    tokens_.emplace_back("");
+    for (const char* text : {"{\"", "{\"a\":", "\":", "\":\"", "\":0", "\":[", "\"a\"", "\"b\":", ",\"", "\",\"", "[0", "[\"", "[[", "[{", "[]", "{}", "]}",
+                             "}}", "}]", "\"]", "0]", "0}", "1,", "a\"", "ab", "10", "true", "nu", "alse", "},", "],", "],[", "},{\"a"}) {
+      tokens_.emplace_back(text);
+    }
+    vocabulary_ = Vocabulary::Create(tokens_, {}, std::vector<uint32_t>{kStop});
+  }
+
+  std::string Answer(const Json& request) {
+    CompileOptions options;
+    options.key_order = KeyOrder::kFree;
+    const Json* language = request.Find("language");
+    if (language != nullptr) options.whitespace_max = 0;
+    auto compiled = Compile(Constraint::JsonSchema(request.Find("schema")->AsString()), vocabulary_, options);
+    if (!compiled.ok()) return "{\"error\":" + Quoted(compiled.status().message()) + "}";
+    return language != nullptr ? Language(*compiled, *language) : Documents(*compiled, *request.Find("documents"));
+  }
+
+ private:
+  static std::string Quoted(std::string_view text) {
+    std::string out;
+    AppendJsonString(text, false, &out);
+    return out;
+  }
+
+  std::string Documents(const CompiledGrammar& grammar, const Json& documents) {
+    std::string answer = "{\"accepted\":[";
+    const char* separator = "";
+    for (const Json& document : documents.Items()) {
+      Matcher matcher(grammar);
+      const bool accepted = matcher.AcceptBytes(document.AsString()).ok() && matcher.IsComplete();
+      answer += std::string(separator) + (accepted ? "true" : "false");
+      separator = ",";
+    }
+    return answer + "]}";
+  }
+
+  // The list is all of the language but for other spellings of the same values. After every prefix of the listed texts
+  // each token must be allowed exactly if it leads to another prefix, and the stop exactly after a listed text. Tokens
+  // that begin another spelling (an escape, a fraction, a minus sign) are left out of the comparison.
+  std::string Language(const CompiledGrammar& grammar, const Json& language) {
+    std::set<std::string> words, prefixes{""};
+    for (const Json& word : language.Items()) {
+      words.insert(word.AsString());
+      for (size_t i = 1; i <= word.AsString().size(); ++i) prefixes.insert(word.AsString().substr(0, i));
+    }
+    std::string differences;
+    std::vector<uint32_t> mask(vocabulary_->mask_words());
+    for (const std::string& prefix : prefixes) {
+      Matcher matcher(grammar);
+      if (!matcher.AcceptBytes(prefix).ok() || !matcher.FillMask(mask).ok()) {
+        differences += (differences.empty() ? "" : ",") + Quoted("refused: " + prefix);
+        continue;
+      }
+      for (uint32_t token = 0; token < tokens_.size(); ++token) {
+        const std::string& text = tokens_[token];
+        if (text.find_first_of("\\.-") != std::string::npos) continue;
+        const bool expected = token == kStop ? words.count(prefix) != 0 : prefixes.count(prefix + text) != 0;
+        if (((mask[token / 32] >> (token % 32) & 1) != 0) == expected) continue;
+        const std::string what = token == kStop ? "stop" : "<" + text + ">";
+        differences += (differences.empty() ? "" : ",") + Quoted((expected ? "missing: " : "too much: ") + prefix + what);
+      }
+    }
+    return "{\"differences\":[" + differences + "]}";
+  }
+
+  std::vector<std::string> tokens_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+};
+
+}  // namespace
+}  // namespace deepinfer::grammar
 
 int main() {
-  std::vector<std::string> tokens;
-  for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
-  const auto vocabulary = grammar::Vocabulary::Create(tokens, {}, {});
-  grammar::CompileOptions options;
-  options.key_order = grammar::KeyOrder::kFree;
+  deepinfer::grammar::Checker checker;
   for (std::string line; std::getline(std::cin, line);) {
     auto request = deepinfer::ParseJson(line);
     if (!request.ok()) return 1;
-    auto compiled = grammar::Compile(grammar::Constraint::JsonSchema(request->Find("schema")->AsString()), vocabulary, options);
-    std::string answer;
-    if (!compiled.ok()) {
-      answer = "{\"error\":";
-      deepinfer::AppendJsonString(compiled.status().message(), false, &answer);
-    } else {
-      answer = "{\"accepted\":[";
-      const char* separator = "";
-      for (const deepinfer::Json& document : request->Find("documents")->Items()) {
-        grammar::Matcher matcher(*compiled);
-        const bool accepted = matcher.AcceptBytes(document.AsString()).ok() && matcher.IsComplete();
-        answer += std::string(separator) + (accepted ? "true" : "false");
-        separator = ",";
-      }
-      answer += "]";
-    }
-    std::cout << answer << "}" << std::endl;
+    std::cout << checker.Answer(*request) << std::endl;
   }
   return 0;
 }
