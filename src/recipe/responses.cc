@@ -155,6 +155,11 @@ class ResponsesParser {
 
   // What only the default profile acts on.
   Status ParseMore() {
+    // Context that is kept elsewhere: the answer would lack it without a word.
+    for (const std::string_view name : {"conversation", "prompt"}) {
+      if (!root_.Member(name).given()) continue;
+      return Error(Code::kUnimplemented, "/{}: is not supported; pass the items in \"input\"", name);
+    }
     DI_ASSIGN_OR_RETURN(const auto parallel, ReadOptionalBool(root_.Member("parallel_tool_calls")));
     Echo().parallel_tool_calls = parallel.value_or(true);
     request_.parsing.one_call_only = !parallel.value_or(true) && !request_.conversation.tools.empty();
