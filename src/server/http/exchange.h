@@ -6,10 +6,10 @@
 //                 responder->SendJson(200, R"({"id":")" + request->Capture("id") + "\"}");
 //               }});
 //
-// Before a handler is called the transport has checked framing, limits, key and route; the body is complete and of at most
-// the route's size, and any bytes: whether it is UTF-8, JSON or sense is the handler's to find out.
-// A HttpRequest is immutable: any thread may read it. A Responder may be called from any thread, by one at a time or by
-// many; its calls never block and never call back, except OnGone as told there.
+// Before a handler is called the transport has checked framing, limits, key and route; the body is complete and of at
+// most the route's size, and any bytes: whether it is UTF-8, JSON or sense is the handler's to find out. A HttpRequest
+// is immutable: any thread may read it. A Responder may be called from any thread, by one at a time or by many; its
+// calls never block and never call back, except OnGone as told there.
 #pragma once
 
 #include <chrono>
@@ -28,21 +28,21 @@ using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
 // Who asks, where keys are configured. The secret itself is nowhere in the process.
 struct ApiKey {
-  std::string name;                  // for logs and metrics; what stored responses belong to
-  std::string cache_salt;            // requests share cached prefixes only within one salt; empty: with all such keys
-  int64_t max_tokens_max = 0;        // most tokens of an answer; 0: no limit of its own
-  int64_t deadline_ms_max = 0;       // longest time for an answer; 0: no limit of its own
-  int requests_open_max = 0;         // requests at a time (the transport answers 429 over it); 0: no limit of its own
+  std::string name;             // for logs and metrics; what stored responses belong to
+  std::string cache_salt;       // requests share cached prefixes only within one salt; empty: with all such keys
+  int64_t max_tokens_max = 0;   // most tokens of an answer; 0: no limit of its own
+  int64_t deadline_ms_max = 0;  // longest time for an answer; 0: no limit of its own
+  int requests_open_max = 0;    // requests at a time (the transport answers 429 over it); 0: no limit of its own
 };
 
 struct HttpRequest {
-  std::string method;                // "GET", "POST", ...
-  std::string path;                  // as it was sent, without the query; never decoded: compare, do not open
-  std::string query;                 // behind the '?', not decoded
-  HeaderList headers;                // in order; names as they were sent
+  std::string method;  // "GET", "POST", ...
+  std::string path;    // as it was sent, without the query; never decoded: compare, do not open
+  std::string query;   // behind the '?', not decoded
+  HeaderList headers;  // in order; names as they were sent
   std::string body;
-  std::string request_id;            // ours, unique ("req_..."); sent back as x-request-id and request-id, and logged
-  std::string peer;                  // "127.0.0.1:54321"
+  std::string request_id;             // ours, unique ("req_..."); sent back as x-request-id and request-id, and logged
+  std::string peer;                   // "127.0.0.1:54321"
   std::shared_ptr<const ApiKey> key;  // nullptr: no keys are configured, or the route is public
   std::vector<std::pair<std::string, std::string>> captures;  // of the pattern's {names}, decoded: see Route::pattern
   std::chrono::steady_clock::time_point received_at;          // when its first byte was there
@@ -59,14 +59,14 @@ struct StreamOptions {
   int status = 200;
   std::string content_type = "text/event-stream";
   HeaderList headers;
-  // Sent by itself whenever the stream was silent for the configured time (10 s by default), a complete event or comment;
-  // empty: never.
+  // Sent by itself whenever the stream was silent for the configured time (10 s by default), a complete event or
+  // comment; empty: never.
   std::string heartbeat = ": keep-alive\n\n";
 };
 
-// One answer: either one Send, or BeginStream, any number of Writes, End. Calls in a wrong order (a second Send, a Write
-// after End) are ignored. Where the last reference goes before the answer is complete, the transport answers 500, or cuts
-// a stream off so that the client notices.
+// One answer: either one Send, or BeginStream, any number of Writes, End. Calls in a wrong order (a second Send, a
+// Write after End) are ignored. Where the last reference goes before the answer is complete, the transport answers 500,
+// or cuts a stream off so that the client notices.
 class Responder {
  public:
   virtual ~Responder() = default;
@@ -79,15 +79,15 @@ class Responder {
 
   // Sends the head of a streamed answer at once.
   virtual void BeginStream(StreamOptions options) = 0;
-  // Queues bytes; what several calls left behind goes out together. False: nobody will read it (the client is gone, or was
-  // cut off because more than the configured limit waited for it): stop the work. Cheap: no system call.
+  // Queues bytes; what several calls left behind goes out together. False: nobody will read it (the client is gone, or
+  // was cut off because more than the configured limit waited for it): stop the work. Cheap: no system call.
   virtual bool Write(std::string_view bytes) = 0;
   // The answer is complete.
   virtual void End() = 0;
 
-  // `callback` is called once if the client goes away, or is cut off, before the answer is complete: on the io thread of the
-  // connection, or at once by this call where that has happened already. It must not block. At most one callback; it is
-  // dropped when the answer is complete.
+  // `callback` is called once if the client goes away, or is cut off, before the answer is complete: on the io thread
+  // of the connection, or at once by this call where that has happened already. It must not block. At most one
+  // callback; it is dropped when the answer is complete.
   virtual void OnGone(std::function<void()> callback) = 0;
   virtual bool gone() const = 0;
 
@@ -98,9 +98,10 @@ class Responder {
 
 using Handler = std::function<void(std::shared_ptr<const HttpRequest>, std::shared_ptr<Responder>)>;
 
-// kIo: on the connection's io thread; for handlers that return within some ten microseconds, since all other connections
-// of that thread wait. kWorker: on one of the server's worker threads, behind a queue of stated length (over it: 503 with
-// Retry-After); for handlers that parse bodies or encode prompts. Neither may block on a network or an engine.
+// kIo: on the connection's io thread; for handlers that return within some ten microseconds, since all other
+// connections of that thread wait. kWorker: on one of the server's worker threads, behind a queue of stated length
+// (over it: 503 with Retry-After); for handlers that parse bodies or encode prompts. Neither may block on a network or
+// an engine.
 enum class RunOn { kIo, kWorker };
 // kKey: where keys are configured, only with one of them. kPublic: for all.
 enum class Access { kKey, kPublic };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests' look-ups and the table of routes. A linear search: a server has some twenty routes, and comparing their first
-// segments costs less than hashing.
+// Requests' look-ups and the table of routes. A linear search: a server has some twenty routes, and comparing their
+// first segments costs less than hashing.
 #include <algorithm>
 
 #include "core/check.h"
@@ -15,7 +15,8 @@ constexpr size_t kCaptureBytesMax = 256;
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
 bool EqualIgnoringCase(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return Lower(x) == Lower(y); });
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return Lower(x) == Lower(y); });
 }
 
 int HexValue(char c) {
@@ -44,7 +45,8 @@ std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_spa
 bool IsCapture(std::string_view text) {
   if (text.empty() || text.size() > kCaptureBytesMax || text[0] == '.') return false;
   return std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == ':' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == ':' || c == '-';
   });
 }
 
@@ -56,7 +58,8 @@ std::string_view TakeSegment(std::string_view* rest) {
   return segment;
 }
 
-bool Matches(std::string_view pattern, std::string_view path, std::vector<std::pair<std::string, std::string>>* captures) {
+bool Matches(std::string_view pattern, std::string_view path,
+             std::vector<std::pair<std::string, std::string>>* captures) {
   captures->clear();
   while (!pattern.empty() && !path.empty() && path[0] == '/') {
     const std::string_view want = TakeSegment(&pattern);
@@ -75,7 +78,8 @@ bool Matches(std::string_view pattern, std::string_view path, std::vector<std::p
 }  // namespace
 
 const std::string* HttpRequest::Header(std::string_view name) const {
-  const auto found = std::find_if(headers.begin(), headers.end(), [&](const auto& h) { return EqualIgnoringCase(h.first, name); });
+  const auto found =
+      std::find_if(headers.begin(), headers.end(), [&](const auto& h) { return EqualIgnoringCase(h.first, name); });
   return found == headers.end() ? nullptr : &found->second;
 }
 

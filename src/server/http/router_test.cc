@@ -32,9 +32,10 @@ TEST(Router, FindsExactPaths) {
 
 TEST(Router, UnknownPathsAndSpellings) {
   const Router router = Sample();
-  for (const char* path : {"", "v1/models", "//v1/models", "/v1//models", "/v1/models/", "/V1/models", "/%761/models",
-                           "/v1/../v1/models", "/v1/responses/", "/v1/responses", "/v1/responses/../models", "/v1/responses/%2e%2e",
-                           "/v1/responses/a%2fb", "/v1/responses/a%00b", "/v1/responses/a%", "/v1/responses/a b", "/v1/responses/.x"}) {
+  for (const char* path :
+       {"", "v1/models", "//v1/models", "/v1//models", "/v1/models/", "/V1/models", "/%761/models", "/v1/../v1/models",
+        "/v1/responses/", "/v1/responses", "/v1/responses/../models", "/v1/responses/%2e%2e", "/v1/responses/a%2fb",
+        "/v1/responses/a%00b", "/v1/responses/a%", "/v1/responses/a b", "/v1/responses/.x"}) {
     const Router::Match match = router.Find("GET", path);
     EXPECT_EQ(match.route, nullptr) << path;
     EXPECT_THAT(match.allow, IsEmpty()) << path;
@@ -49,7 +50,8 @@ TEST(Router, OtherMethodsAreTold) {
 }
 
 TEST(HttpRequest, Lookups) {
-  const HttpRequest request{.query = "a=1&b=x%20y+z&bad=%4&c", .headers = {{"X-Api-Key", "k"}, {"x-api-key", "second"}}};
+  const HttpRequest request{.query = "a=1&b=x%20y+z&bad=%4&c",
+                            .headers = {{"X-Api-Key", "k"}, {"x-api-key", "second"}}};
   EXPECT_EQ(*request.Header("x-API-key"), "k");
   EXPECT_EQ(request.Header("absent"), nullptr);
   EXPECT_EQ(request.QueryValue("b"), "x y z");
