@@ -288,6 +288,27 @@ TEST_F(ApiTest, E06_E22_MalformedJson) {
   EXPECT_EQ(Do("POST", "/v1/chat/completions", R"({"model":"nobody","model":"m","unknown":{"a":[1]},)" + kUser + "}")->status(), 200);
 }
 
+// A body that breaks off at any byte, or has a byte that is no UTF-8 there, is an error and nothing else.
+TEST_F(ApiTest, BodiesThatAreCutOrDamagedAnywhere) {
+  const std::pair<const char*, std::string> bodies[] = {
+      {"/v1/chat/completions", Chat(R"(,"stop":["é","b"],"tools":[{"type":"function","function":{"name":"f"}}])")},
+      {"/v1/responses", R"({"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"é"}]}],"store":false})"},
+      {"/v1/messages", R"({"model":"m","max_tokens":1,)" + kUser + "}"},
+      {"/v1/completions", R"({"model":"m","prompt":[[1,2],[3]]})"},
+      {"/tokenize", R"({"prompt":"é"})"},
+      {"/detokenize", R"({"tokens":[1,2]})"}};
+  for (const auto& [path, body] : bodies) {
+    EXPECT_EQ(Do("POST", path, body)->status(), 200) << body;
+    for (size_t i = 0; i < body.size(); ++i) {
+      EXPECT_EQ(Do("POST", path, body.substr(0, i))->status(), 400) << body.substr(0, i);
+      std::string damaged = body;
+      damaged[i] = '\xFF';
+      const int status = Do("POST", path, damaged)->status();
+      EXPECT_TRUE(status == 400 || status == 404) << status << " " << i << " " << body;
+    }
+  }
+}
+
 TEST_F(ApiTest, E10_NamesAreNoPaths) {
   for (const std::string& name : {std::string("../../etc/passwd"), std::string("..\\\\x"), std::string("/abs"),
                                   std::string("a\\u0000b"), std::string(5000, 'x')}) {
