@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens per second of the engine with 1, 4, 16 and 64 requests in flight: what a batch is worth on this machine.
-//   engine_bench [MODEL_DIR] [THREADS] [ROUNDS]
+//   engine_bench [MODEL_DIR] [THREADS] [ROUNDS] [DRAFTS]     DRAFTS: EngineOptions::drafts, by default off
 // Each request has a prompt of 64 tokens of its own and an answer of 128; the time counts from the moment all prompts have
 // run (every request has its first token) to the end. Greedy, and drawn at temperature 1. Rounds go through all sizes in
 // turn, so that a slow moment of the machine meets each of them; figures are medians.
@@ -89,14 +89,15 @@ int main(int argc, char** argv) {
                         .num_threads = argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency())};
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 5;
   options.context_max = 2048;
+  options.drafts = argc > 4 ? argv[4] : "off";
   std::string why;
   const auto engine = Engine::Open(options, &why);
   if (engine == nullptr) {
     std::fprintf(stderr, "%s\n", why.c_str());
     return 1;
   }
-  std::printf("%s, %d threads, answers of %d tokens, medians of %d rounds\n", engine->numeric_identity().c_str(),
-              options.num_threads, kAnswerTokens, rounds);
+  std::printf("%s, %d threads, drafts %s, answers of %d tokens, medians of %d rounds\n", engine->numeric_identity().c_str(),
+              options.num_threads, options.drafts.c_str(), kAnswerTokens, rounds);
   std::mt19937 random(1);
   for (const float temperature : {0.0F, 1.0F}) {
     std::map<int, std::vector<Rates>> all;

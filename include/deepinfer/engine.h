@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,6 +65,10 @@ struct GenerationRequest {
   std::vector<int32_t> stop_token_ids;     // end tokens beside the model's own
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that no answer contains
   bool ignore_eos = false;
+  // Also log-probabilities of the prompt's own tokens, with that many alternatives; they come with the first output of choice
+  // 0. They need every layer on every row, so the request runs as with ReplaySetting::kNone, whatever `replay` says: no
+  // cached prefix is taken.
+  std::optional<int> prompt_logprobs;
   std::optional<int> logprobs;  // that many alternatives beside each token's own log-probability, of the raw logits
 
   // What every answer must match; compiled with grammar_vocabulary(). nullptr: anything. It acts on which tokens may be
@@ -104,6 +109,11 @@ struct TokenAlternative {
   float logprob = 0;
 };
 
+struct PromptLogprob {
+  float logprob = 0;  // of the token, after those before it
+  std::vector<TokenAlternative> alternatives;
+};
+
 // Something new of one choice of a request.
 struct Output {
   int choice = 0;
@@ -112,6 +122,7 @@ struct Output {
   std::string_view text;  // characters that became certain
   std::optional<float> logprob;
   std::vector<TokenAlternative> alternatives;
+  std::span<const PromptLogprob> prompt_logprobs;  // where asked for: one for each prompt token but the first
 
   bool finished = false;  // the last output of this choice; what follows is set then
   FinishReason reason = FinishReason::kStop;

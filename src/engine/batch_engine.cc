@@ -13,6 +13,7 @@ namespace deepinfer::engine {
 namespace {
 
 constexpr size_t kBadWordsMax = 4096;
+constexpr int64_t kPromptLogprobsMax = int64_t{1} << 26;
 
 sched::Replay ToSched(ReplaySetting setting) {
   switch (setting) {
@@ -106,6 +107,11 @@ Status BatchEngine::Check(const GenerationRequest& r) const {
   DI_RETURN_IF_ERROR(InRange("priority", r.priority, -100, 100));
   DI_RETURN_IF_ERROR(InRange("deadline_ms", r.deadline_ms, 0, int64_t{1} << 40));
   if (r.logprobs) DI_RETURN_IF_ERROR(InRange("logprobs", *r.logprobs, 0, vocab));
+  if (r.prompt_logprobs) {
+    DI_RETURN_IF_ERROR(InRange("prompt_logprobs", *r.prompt_logprobs, 0, vocab));
+    const int64_t numbers = static_cast<int64_t>(r.prompt.size()) * (1 + *r.prompt_logprobs);
+    DI_RETURN_IF_ERROR(InRange("prompt_logprobs: tokens times alternatives", numbers, 0, kPromptLogprobsMax));
+  }
   if (r.drafts) DI_RETURN_IF_ERROR(InRange("drafts", *r.drafts, 0, config_.draft_rows));
   DI_RETURN_IF_ERROR(InRange("stop: number of strings", static_cast<int64_t>(r.stop.size()), 0, 64));
   for (const std::string& stop : r.stop) {
@@ -140,6 +146,7 @@ ChoiceSettings BatchEngine::SettingsOf(const GenerationRequest& r, uint64_t seed
                           .bad_words = r.bad_words,
                           .logprobs = r.logprobs,
                           .drafts = r.drafts.value_or(drafts_)};
+  if (choice == 0) settings.prompt_logprobs = r.prompt_logprobs;
   for (const int64_t id : loaded_->config().eos_token_ids) settings.model_end_tokens.push_back(static_cast<int32_t>(id));
   if (r.grammar != nullptr) {
     settings.mask_words = grammar_vocabulary()->mask_words();
@@ -200,7 +207,7 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
   submission.spec = {.prompt = r.prompt,
                      .names = kv::NamePrompt(kv::BlockNamer(model_identity_, numeric_identity_, r.cache_salt), r.prompt, {}),
                      .length_max = generation.prompt_tokens + submission.choices[0]->settings().max_tokens,
-                     .replay = ToSched(r.replay),
+                     .replay = r.prompt_logprobs ? sched::Replay::kNone : ToSched(r.replay),
                      .priority = r.priority,
                      .choices = r.choices,
                      .drafts = drafts == kDraftsAsTheyPay ? config_.draft_rows : drafts};

@@ -29,6 +29,17 @@ Choice::Choice(ChoiceSettings settings, std::span<const int32_t> prompt, std::op
   if (settings_.sampling.repetition_penalty != 1) {
     for (const int32_t token : prompt) ++counts_.prompt[token];
   }
+  if (settings_.prompt_logprobs) {
+    prompt_.assign(prompt.begin(), prompt.end());
+    prompt_logprobs_.reserve(prompt.size() - 1);
+  }
+}
+
+void Choice::ScorePrompt(size_t position, std::span<const float> logits) {
+  if (position != prompt_scored_) return;
+  const auto alternatives = static_cast<size_t>(*settings_.prompt_logprobs);
+  prompt_logprobs_.push_back(sampling::ComputeLogprobs(logits, prompt_[position + 1], alternatives));
+  ++prompt_scored_;
 }
 
 void Choice::Fill(Mask* mask) {

@@ -32,6 +32,7 @@ struct ChoiceSettings {
   std::vector<int32_t> model_end_tokens;        // of those: what ends a grammar
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that never become complete
   std::optional<int> logprobs;
+  std::optional<int> prompt_logprobs;           // of choice 0 alone
   size_t mask_words = 0;                        // of a grammar's masks
   // Drafts that a step verifies: kDraftsAsTheyPay, or always so many; 0: none.
   int drafts = 0;
@@ -68,6 +69,15 @@ class Choice {
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
   void DropDrafts();
 
+  // Log-probabilities of the prompt, for a choice that wants them: its rows in order, some perhaps again (a resumed
+  // request), which are dropped.
+  bool wants_prompt_logprobs() const { return settings_.prompt_logprobs && prompt_scored_ + 1 < prompt_.size(); }
+  size_t prompt_tokens() const { return prompt_.size(); }
+  // `logits` are those of prompt token `position`, so of what follows it. REQUIRES: position + 1 < prompt_tokens().
+  void ScorePrompt(size_t position, std::span<const float> logits);
+  // REQUIRES: the first token was drawn.
+  std::vector<sampling::Logprobs> TakePromptLogprobs() { return std::move(prompt_logprobs_); }
+
   const ChoiceSettings& settings() const { return settings_; }
   bool IsEnd(int32_t token) const;
   // Whether the last drawn token ended the answer, and how many tokens it may still get.
@@ -92,6 +102,9 @@ class Choice {
   Drawn GoOn(const Result<int32_t>& token);
 
   ChoiceSettings settings_;
+  std::vector<int32_t> prompt_;  // only where its log-probabilities are wanted
+  std::vector<sampling::Logprobs> prompt_logprobs_;
+  size_t prompt_scored_ = 0;     // from the first on
   sampling::TokenCounts counts_;
   sampling::Sampler sampler_;
   std::vector<int32_t> answer_;  // and, while a block is drawn, its drafts

@@ -2,6 +2,7 @@
 #include "engine/step_executor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/check.h"
 
@@ -122,6 +123,7 @@ void StepExecutor::AddDecode(const PlanEntry& entry, int32_t rows) {
 void StepExecutor::BuildStep(const StepJob& job) {
   segments_.clear();
   entry_rows_.clear();
+  prompt_rows_.clear();
   starts_.clear();
   floors_.clear();
   window_tokens_.clear();
@@ -136,6 +138,11 @@ void StepExecutor::BuildStep(const StepJob& job) {
       rows.count = entry.rows;
       AddPrefill(job, entry, &token);
       if (entry.samples) logit_rows_.push_back(rows.first + rows.count - 1);
+      Choice* choice = job.entry_choices[i].get();
+      const auto scored = static_cast<int64_t>(choice->prompt_tokens()) - 1 - rows.begin;  // the last row draws the answer
+      if (choice->wants_prompt_logprobs() && scored > 0) {
+        prompt_rows_.push_back({choice, rows.begin, rows.first, static_cast<int32_t>(std::min<int64_t>(rows.count, scored))});
+      }
     } else {
       rows.begin = slots_[static_cast<size_t>(entry.slot)].length - 1;
       rows.count = RowsOf(entry, *job.entry_choices[i]);
@@ -157,6 +164,7 @@ void StepExecutor::Run(StepJob* job) {
   ListDraws(*job);
   Forward(*job);
   job->status = loaded_.backend().Synchronize();
+  if (job->status.ok()) job->status = ScorePrompts();
   if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
   Select(job);
   if (drafter_ == nullptr || !job->status.ok() || ids_.empty()) return;
@@ -189,7 +197,12 @@ void StepExecutor::Forward(const StepJob& job) {
   const float* device_logits = nullptr;
   if (!ids_.empty()) {
     device_logits = model_->Forward(
-        {.segments = segments_, .tokens = window_tokens_, .ids = ids_, .logit_rows = logit_rows_}, memory_.caches());
+        {.segments = segments_,
+         .tokens = window_tokens_,
+         .ids = ids_,
+         .logit_rows = logit_rows_,
+         .more_logits = !prompt_rows_.empty()},
+        memory_.caches());
     StoreContext(job, EntryKind::kPrefill);  // before forks copy it
   }
   for (const sched::Copy& copy : job.plan.copies) {
@@ -222,6 +235,27 @@ void StepExecutor::ListDraws(const StepJob& job) {
     const auto row = static_cast<size_t>(entry_rows_[leader].first_logit);
     fork_draws_[f] = add(*job.fork_choices[f], job.plan.entries[leader], row, 0);
   }
+}
+
+Status StepExecutor::ScorePrompts() {
+  constexpr int32_t kRowsAtATime = 64;
+  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
+  const int32_t at_a_time = std::min(kRowsAtATime, std::min(config_.step_rows_max, config_.slots * (1 + config_.draft_rows)));
+  std::vector<int32_t> list;
+  for (const PromptRows& rows : prompt_rows_) {
+    for (int32_t done = 0; done < rows.count; done += at_a_time) {
+      list.resize(static_cast<size_t>(std::min(at_a_time, rows.count - done)));
+      std::iota(list.begin(), list.end(), rows.first + done);
+      const float* device_logits = model_->Logits(list);
+      prompt_logits_.resize(list.size() * vocab);
+      loaded_.backend().CopyToHost(prompt_logits_.data(), device_logits, prompt_logits_.size() * sizeof(float));
+      DI_RETURN_IF_ERROR(loaded_.backend().Synchronize());
+      for (size_t i = 0; i < list.size(); ++i) {
+        rows.choice->ScorePrompt(static_cast<size_t>(rows.begin + done) + i, std::span(prompt_logits_).subspan(i * vocab, vocab));
+      }
+    }
+  }
+  return Status();
 }
 
 void StepExecutor::PushToken(Slot* slot, int32_t token) const {

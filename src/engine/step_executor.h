@@ -87,6 +87,14 @@ class StepExecutor {
     int32_t first_logit = 0;  // place among the logits
   };
 
+  // A prompt's rows whose logits are wanted beside those that tokens are drawn from.
+  struct PromptRows {
+    Choice* choice = nullptr;
+    int64_t begin = 0;  // position of the first
+    int32_t first = 0;  // place in the batch
+    int32_t count = 0;
+  };
+
   StepExecutor(const LoadedModel& loaded, const sched::Config& config, KvMemory memory);
   void BuildStep(const StepJob& job);
   void AddPrefill(const StepJob& job, const sched::PlanEntry& entry, size_t* token);
@@ -98,6 +106,8 @@ class StepExecutor {
   // Which draws the device makes.
   void ListDraws(const StepJob& job);
   void Forward(const StepJob& job);
+  // Log-probabilities of prompts: logits some rows at a time, so that memory has a limit.
+  Status ScorePrompts();
   void Select(StepJob* job);
   // Draws for the entries and forks with a grammar, or for those without.
   void DrawAll(StepJob* job, bool with_grammar);
@@ -126,7 +136,8 @@ class StepExecutor {
   std::vector<std::optional<size_t>> row_draws_, fork_draws_;  // [rows of logits], [forks]: place in draws_
   std::vector<int32_t> starts_, floors_;  // [segments, layers + 1], [segments, layers]
   std::vector<int32_t> window_tokens_, ids_, logit_rows_;
-  std::vector<float> logits_;
+  std::vector<float> logits_, prompt_logits_;
+  std::vector<PromptRows> prompt_rows_;
   std::vector<DraftRequest> draft_requests_;
   std::vector<MaskWorker::Work> mask_work_;
   MaskWorker masks_;

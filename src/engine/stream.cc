@@ -2,6 +2,15 @@
 #include "engine/stream.h"
 
 namespace deepinfer::engine {
+namespace {
+
+std::vector<TokenAlternative> Alternatives(const sampling::Logprobs& logprobs) {
+  std::vector<TokenAlternative> alternatives;
+  for (const sampling::TokenLogprob& entry : logprobs.top) alternatives.push_back({entry.token, entry.logprob});
+  return alternatives;
+}
+
+}  // namespace
 
 Output Stream::Base() const {
   Output output;
@@ -36,11 +45,14 @@ bool Stream::Deliver(const Drawn& drawn) {
   output.token = drawn.token;
   output.is_end_token = drawn.is_end_token;
   output.text = text;
+  std::vector<PromptLogprob> prompt_logprobs;
+  if (tokens_ == 1 && drawing_->settings().prompt_logprobs) {
+    for (const sampling::Logprobs& from : drawing_->TakePromptLogprobs()) prompt_logprobs.push_back({from.chosen, Alternatives(from)});
+    output.prompt_logprobs = prompt_logprobs;
+  }
   if (drawn.logprobs) {
     output.logprob = drawn.logprobs->chosen;
-    for (const sampling::TokenLogprob& entry : drawn.logprobs->top) {
-      output.alternatives.push_back({entry.token, entry.logprob});
-    }
+    output.alternatives = Alternatives(*drawn.logprobs);
   }
   Call(output);
   if (threw_) {

@@ -76,6 +76,7 @@ std::vector<GenerationRequest> MakeRequests(ReplaySetting replay) {
     if (random() % 5 == 0) r.repetition_penalty = 1.2F;
     if (random() % 7 == 0) r.choices = 3;
     if (random() % 6 == 0) r.stop = {"e", "the"};
+    if (i % 11 == 3) r.prompt_logprobs = 1;
     r.replay = replay;
     requests.push_back(std::move(r));
   }
@@ -88,6 +89,7 @@ GenerationId Submit(Engine& engine, const GenerationRequest& request, Answers* a
   const auto collect = [answers](const Output& output) {
     Answer& answer = (*answers)[static_cast<size_t>(output.choice)];
     if (output.token >= 0) answer.tokens.push_back(output.token);
+    for (const PromptLogprob& entry : output.prompt_logprobs) answer.logprobs.push_back(entry.logprob);
     if (output.logprob) answer.logprobs.push_back(*output.logprob);
     for (const TokenAlternative& other : output.alternatives) answer.logprobs.push_back(other.logprob);
     answer.text += output.text;

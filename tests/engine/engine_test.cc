@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "engine/batch_engine.h"
+#include "engine/session.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -89,6 +90,7 @@ TEST(Engine, RefusesTheImpossibleByName) {
   refused("logit_bias", [=](auto& r) { r.logit_bias = {{5, nan}}; });
   refused("logit_bias", [](auto& r) { r.logit_bias = {{99999, 1.0F}}; });
   refused("logprobs", [](auto& r) { r.logprobs = -1; });
+  refused("prompt_logprobs", [](auto& r) { r.prompt_logprobs = 9000; });
   refused("stop", [](auto& r) { r.stop = {""}; });
   refused("stop_token_ids", [](auto& r) { r.stop_token_ids = {8192}; });
   refused("bad_words", [](auto& r) { r.bad_words = {{}}; });
@@ -193,6 +195,62 @@ TEST(Engine, CancelOfOneChoice) {
       EXPECT_EQ(many[static_cast<size_t>(choice)].reason, deepinfer::FinishReason::kCancelled);
     }
   }
+  ExpectIdle(*engine);
+}
+
+// What `deepinfer score` computes: every row's logits from one pass over the sequence.
+std::vector<float> Score(const std::vector<int32_t>& tokens) {
+  const auto loaded = LoadedModel::Load(Options().model_directory, {.name = "cpu", .num_threads = 2});
+  const auto session = Session::Create(**loaded, {});
+  const auto logits = (*session)->Append({.ids = tokens, .logits = Logits::kAll});
+  EXPECT_TRUE(logits.ok());
+  const auto vocab = static_cast<size_t>((*loaded)->config().vocab_size);
+  std::vector<float> logprobs;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const auto top = sampling::ComputeLogprobs(std::span(*logits).subspan(i * vocab, vocab), tokens[i + 1], 2);
+    logprobs.insert(logprobs.end(), {top.chosen, top.top[0].logprob, top.top[1].logprob});
+  }
+  return logprobs;
+}
+
+TEST(Engine, PromptLogprobsAreThoseOfScore) {
+  const auto engine = Open();
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 400; ++i) prompt.push_back(3 + i * 37 % 8000);
+  const std::vector<float> expected = Score(prompt);
+  std::vector<int32_t> plain;
+  for (const int round : {0, 1}) {  // the second finds its prefix in the cache and does not take it
+    std::vector<float> logprobs;
+    std::vector<int32_t> tokens;
+    int64_t cached = -1;
+    GenerationRequest request{.prompt = prompt, .max_tokens = 5, .choices = 2, .temperature = 1, .seed = 3};
+    request.prompt_logprobs = 2;
+    Submit(*engine, request, [&](const Output& output) {
+      if (output.choice == 0) cached = output.cached_tokens;
+      if (output.choice == 0 && output.token >= 0) tokens.push_back(output.token);
+      EXPECT_TRUE(output.prompt_logprobs.empty() || (output.choice == 0 && tokens.size() == 1));
+      for (const PromptLogprob& entry : output.prompt_logprobs) {
+        logprobs.push_back(entry.logprob);
+        for (const TokenAlternative& other : entry.alternatives) logprobs.push_back(other.logprob);
+      }
+    });
+    Collected other;  // beside it
+    Submit(*engine, {.prompt = std::vector<int32_t>(200, 9), .max_tokens = 5, .ignore_eos = true}, other.Fn());
+    Drain(*engine);
+    EXPECT_EQ(logprobs, expected) << round;
+    EXPECT_EQ(cached, 0);
+    request.prompt_logprobs.reset();
+    Collected same;
+    Submit(*engine, request, [&](const Output& output) {
+      if (output.choice == 0) same.Fn()(output);
+    });
+    Drain(*engine);
+    EXPECT_EQ(tokens, same.tokens);
+  }
+  Collected one;  // nothing to score
+  Submit(*engine, {.prompt = {5}, .max_tokens = 1, .prompt_logprobs = 0}, one.Fn());
+  Drain(*engine);
+  EXPECT_EQ(one.tokens.size(), 1u);
   ExpectIdle(*engine);
 }
 

@@ -121,10 +121,10 @@ void Model::Impl::Collapse(int64_t n) {
 }
 
 // The places of the rows whose logits are wanted among those that run.
-const int32_t* Model::Impl::ListFinal(const Step& step) {
+const int32_t* Model::Impl::ListFinal(std::span<const int32_t> wanted_rows) {
   host_final.clear();
   size_t i = 0;
-  for (const int32_t wanted : step.logit_rows) {
+  for (const int32_t wanted : wanted_rows) {
     while (i < rows.rows().size() && rows.rows()[i] < wanted) ++i;
     DI_CHECK(i < rows.rows().size() && rows.rows()[i] == wanted);  // else run_from is too high
     host_final.push_back(static_cast<int32_t>(i));
@@ -134,7 +134,11 @@ const int32_t* Model::Impl::ListFinal(const Step& step) {
 }
 
 float* Model::Impl::Finish(const Step& step) {
-  const int32_t* index = tabled.final_index != nullptr ? tabled.final_index : ListFinal(step);
+  return Head(tabled.final_index != nullptr ? tabled.final_index : ListFinal(step.logit_rows));
+}
+
+// Logits of the rows that host_final lists, on the device at `index`.
+float* Model::Impl::Head(const int32_t* index) {
   const auto n = static_cast<int64_t>(host_final.size());
   const auto gather = [&](const RowArray& from, Buffer& to) {
     dev.GatherRows({.rows = n,
@@ -206,6 +210,11 @@ float* Model::Forward(const Step& step, const Caches& caches, const TapFn& tap) 
   impl_->first_logit_row = 0;
   impl_->UploadStep(step);
   return impl_->RunLayers(step, caches, tap);
+}
+
+float* Model::Logits(std::span<const int32_t> rows) {
+  DI_CHECK(static_cast<int64_t>(rows.size()) <= impl_->options.logit_rows_max);
+  return impl_->Head(impl_->ListFinal(rows));
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -47,6 +47,10 @@ class Model {
   // consistent (step.h) and within the limits of the options.
   float* Forward(const Step& step, const Caches& caches, const TapFn& tap = nullptr);
 
+  // Logits of other rows of the last Forward, in the same buffer, whose content is lost. Bounded memory for any number of
+  // rows: ask for some at a time. REQUIRES: the step said more_logits; `rows` as Step::logit_rows.
+  float* Logits(std::span<const int32_t> rows);
+
   // Of the last Forward; overwritten by the next. REQUIRES: options.draft_taps.
   DraftTaps draft_taps() const;
   // Of the last Forward: the streams of step.logit_rows at the end of the stack, summed but not normed, device

@@ -113,7 +113,8 @@ struct Model::Impl {
   void Moe(int64_t layer, const TapFn& tap);
   void TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<RowArray*>* live);
   void Collapse(int64_t n);
-  const int32_t* ListFinal(const Step& step);
+  const int32_t* ListFinal(std::span<const int32_t> wanted_rows);
+  float* Head(const int32_t* index);
   float* Finish(const Step& step);
 
   Activations ActivationsOf(const Matrix& w) const;

@@ -23,7 +23,7 @@ int64_t Model::Impl::RecordedRowsMax() const {
 }
 
 int64_t Model::Impl::RecordedRows(const Step& step, const TapFn& tap) const {
-  if (tap || step.embeds != nullptr || step.segments.empty()) return 0;
+  if (tap || step.more_logits || step.embeds != nullptr || step.segments.empty()) return 0;
   int64_t n = 0;
   for (const Segment& segment : step.segments) {
     if (segment.run_from.back() > segment.begin) return 0;

@@ -41,6 +41,7 @@ struct Step {
   const float* embeds = nullptr;      // device [rows, hidden]: replace the embedding of image rows; nullptr: none
   // Rows whose logits are wanted, ascending; each must reach the end of the stack.
   std::span<const int32_t> logit_rows;
+  bool more_logits = false;  // Model::Logits will ask for further ones
 };
 
 // Where the caches of this step's requests lie (device tables inside the views).
