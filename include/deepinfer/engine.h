@@ -172,6 +172,8 @@ class Engine {
 
   virtual EngineStats Stats() const = 0;
   virtual std::vector<int32_t> Tokenize(std::string_view text) const = 0;  // plain text, begin token in front
+  // The id of exactly that token, such as "</think>"; nothing where there is none.
+  virtual std::optional<int32_t> FindToken(std::string_view token) const = 0;
   // What grammars for this engine are compiled with: its tokens, added ones as special ids, the model's end tokens as
   // stop ids. Made at the first call.
   virtual std::shared_ptr<const grammar::Vocabulary> grammar_vocabulary() const = 0;

@@ -81,6 +81,8 @@ struct DsmlOptions {
   bool v41 = true;               // "<D calls>", "<D invoke" with a blank; false: "<Dtool_calls>", "<Dinvoke"
   bool opener_in_prompt = false; // the prompt ends with the opener already
   std::vector<uint32_t> free_tokens;  // special ids that may stand in the free text
+  // An answer without a call is not free text but matches one of these, where it is not empty.
+  std::string text_schema, text_regex;
 };
 
 class Constraint {

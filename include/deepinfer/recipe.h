@@ -97,8 +97,8 @@ class PreparedRequest {
   virtual const std::vector<PromptImage>& images() const = 0;
   virtual Sampling sampling() const = 0;
   virtual const std::vector<std::string>& stop_sequences() const = 0;
-  // "", or "json", "regex", "tool_call", "tool_call_required": what the output should be constrained to, with its
-  // schema, pattern or list of tools.
+  // "", or "json", "regex", "choice", "grammar", "structural_tag", "tool_call", "tool_call_required": what the output
+  // should be constrained to, with its schema, pattern, JSON array of texts, or JSON array of tools.
   virtual std::string constraint_kind() const = 0;
   virtual std::string constraint() const = 0;
   virtual const std::string& model() const = 0;

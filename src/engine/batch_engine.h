@@ -31,6 +31,7 @@ class BatchEngine final : public Engine {
   bool Step() override;
   EngineStats Stats() const override;
   std::vector<int32_t> Tokenize(std::string_view text) const override;
+  std::optional<int32_t> FindToken(std::string_view token) const override { return loaded_->tokenizer().TokenToId(token); }
   std::shared_ptr<const grammar::Vocabulary> grammar_vocabulary() const override;
   const std::string& model_identity() const override { return model_identity_; }
   const std::string& numeric_identity() const override { return numeric_identity_; }

@@ -236,6 +236,8 @@ std::string CacheKey(const Constraint& constraint, const Vocabulary* vocabulary,
     number(value);
   }
   for (uint32_t token : dsml.free_tokens) number(token);
+  add(dsml.text_schema);
+  add(dsml.text_regex);
   key += '|';
   for (uint64_t value : {static_cast<uint64_t>(options.key_order), uint64_t{options.whitespace_max},
                          uint64_t{options.assert_formats}, uint64_t{options.allow_unsupported}}) {

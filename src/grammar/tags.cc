@@ -40,7 +40,7 @@ class DsmlBuilder {
     program_->states[end].returns = true;
     program_->start = program_->AddState();
     const uint32_t calls = program_->AddState(), after_call = program_->AddState();
-    AddOpener(calls, end);
+    DI_RETURN_IF_ERROR(AddOpener(calls, end, roots));
     for (const ToolConstraint& tool : tools) {
       if (tool.name.empty() || tool.name.find_first_of("\"<>\n") != std::string::npos) {
         return Error(Code::kInvalidArgument, "tools: \"{}\" cannot be a tool's name", tool.name);
@@ -59,15 +59,19 @@ class DsmlBuilder {
     program_->AddEdge(from, ProgramEdge::kLexeme, pool_->Literal(text), to);
   }
 
-  void AddOpener(uint32_t calls, uint32_t end) {
+  Status AddOpener(uint32_t calls, uint32_t end, std::vector<GoalId>* roots) {
     const std::string opener = Open(options_.v41 ? "calls" : "tool_calls") + ">\n";
     if (options_.opener_in_prompt) {
       program_->AddEdge(program_->start, ProgramEdge::kNothing, 0, calls);
-      return;
+      return Status();
     }
     if (options_.required) {
       Text("\n\n" + opener, program_->start, calls);
-      return;
+      return Status();
+    }
+    if (!options_.text_schema.empty() || !options_.text_regex.empty()) {
+      Text("\n\n" + opener, program_->start, calls);
+      return AddContent(end, roots);
     }
     std::vector<ExprId> units{AnyChar(pool_)};
     for (uint32_t token : options_.free_tokens) {
@@ -77,6 +81,20 @@ class DsmlBuilder {
     program_->AddEdge(program_->start, ProgramEdge::kLexeme, pool_->Star(pool_->Or(std::move(units))), text_end);
     program_->AddEdge(text_end, ProgramEdge::kNothing, 0, end);
     Text(opener, text_end, calls);
+    return Status();
+  }
+
+  Status AddContent(uint32_t end, std::vector<GoalId>* roots) {
+    if (!options_.text_regex.empty()) {
+      DI_ASSIGN_OR_RETURN(const ExprId expr, ParseRegex(pool_, options_.text_regex, RegexMatch::kWhole));
+      if (pool_->IsEmpty(expr)) return Error(Code::kInvalidArgument, "regex: unsatisfiable: it matches no text");
+      program_->AddEdge(program_->start, ProgramEdge::kLexeme, expr, end);
+      return Status();
+    }
+    DI_ASSIGN_OR_RETURN(const GoalId goal, engine_->LoadSchema(options_.text_schema));
+    program_->AddEdge(program_->start, ProgramEdge::kValue, goal, end);
+    roots->push_back(goal);
+    return Status();
   }
 
   Status AddCall(const ToolConstraint& tool, uint32_t from, uint32_t to, std::vector<GoalId>* roots) {

@@ -23,6 +23,7 @@ class ChatParser {
     DI_RETURN_IF_ERROR(ParseParameters());
     std::string constraint;
     DI_RETURN_IF_ERROR(ParseFormat(&constraint));
+    if (IsDefault()) DI_RETURN_IF_ERROR(ReadGuidedOutput(root_, &request_));
     DI_RETURN_IF_ERROR(CheckPrefix());
     DI_RETURN_IF_ERROR(FinishRequest(root_, "messages", options_, std::move(constraint), &request_));
     return std::move(request_);
@@ -294,12 +295,22 @@ class ChatParser {
     if (!field.given()) return {};
     DI_RETURN_IF_ERROR(ExpectObject(field));
     ResponseFormat& format = request_.conversation.format;
-    DI_ASSIGN_OR_RETURN(format.kind, ReadWord<FormatKind>(field.Member("type"), {{"json_object", FormatKind::kJsonObject},
+    const Field type = field.Member("type");
+    if (IsDefault() && type.IsString() && type.json().AsString() == "structural_tag") {
+      request_.content = ContentConstraint{.kind = ContentConstraint::Kind::kStructuralTag,
+                                           .text = WriteJson(field.json()),
+                                           .field = field.pointer()};
+      return {};
+    }
+    DI_ASSIGN_OR_RETURN(format.kind, ReadWord<FormatKind>(type, {{"json_object", FormatKind::kJsonObject},
                                                                                  {"json_schema", FormatKind::kJsonSchema},
                                                                                  {"regex", FormatKind::kRegex},
                                                                                  {"text", FormatKind::kText}}));
     if (format.kind == FormatKind::kRegex) {
       DI_ASSIGN_OR_RETURN(format.regex, ReadString(field.Member("regex")));
+      request_.content = ContentConstraint{.kind = ContentConstraint::Kind::kRegex,
+                                           .text = format.regex,
+                                           .field = field.Member("regex").pointer()};
     }
     if (format.kind != FormatKind::kJsonSchema) return {};
     const Field holder = field.Member("json_schema");

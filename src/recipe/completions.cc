@@ -56,6 +56,7 @@ Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options
   }
   DI_RETURN_IF_ERROR(ReadSampling(root, options, &request));
   DI_RETURN_IF_ERROR(ReadMaxTokens(root.Member("max_tokens"), TooMany::kRefuse, options, &request));
+  if (options.profile == Profile::kDefault) DI_RETURN_IF_ERROR(ReadGuidedOutput(root, &request));
   DI_RETURN_IF_ERROR(ReadStop(root.Member("stop"), /*allow_one=*/true, &request));
   DI_RETURN_IF_ERROR(ParsePenalty(root.Member("frequency_penalty"), &sampling.frequency_penalty));
   DI_RETURN_IF_ERROR(ParsePenalty(root.Member("presence_penalty"), &sampling.presence_penalty));

@@ -172,7 +172,10 @@ Status FinishRequest(const Field& root, std::string_view key, const RecipeOption
     return Error(Code::kResourceExhausted, "{} images are over the limit of {}", num_images, options.limits.images_max);
   }
   DI_RETURN_IF_ERROR(FillReasoning(messages, root.Member("tools").size() > 0, options, &conversation));
-  if (conversation.format.kind == FormatKind::kJsonObject) DI_RETURN_IF_ERROR(CheckJsonWord(messages, *request));
+  if (conversation.format.kind == FormatKind::kJsonObject) {
+    DI_RETURN_IF_ERROR(CheckJsonWord(messages, *request));
+    if (!request->content) request->content = ContentConstraint();
+  }
 
   const bool required = conversation.tool_choice == ToolChoice::kRequired;
   conversation.calls_after_thinking = required && conversation.thinking;

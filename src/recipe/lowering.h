@@ -62,7 +62,7 @@ Status ReadStop(const Field& field, bool allow_one, Request* request);
 
 enum class ToolChecks {
   kAll,
-  kNoStrict,   // "strict" means nothing
+  kStrictAsItIs,  // "strict" changes no schema; in the compatible profile it means nothing
   kNamesOnly,  // the tools are not used (tool_choice none), so their schemas are not looked at
 };
 // Name rules, schema rules and strict normalisation for one function tool. `fields` holds name, description,
@@ -85,6 +85,10 @@ Status ApplyToolChoice(const Field& field, const ToolChoiceSetting& setting, Req
 // {"type": "json_schema"}'s content: reads `holder`/schema and strict. Leaves the constraint's schema in *constraint.
 Status ReadJsonSchemaFormat(const Field& holder, const RecipeOptions& options, Request* request,
                             std::string* constraint);
+// Fields that guide decoding and leave no trace in the prompt, as vLLM and SGLang name them (default profile):
+// guided_json, guided_regex, guided_choice, guided_grammar, structured_outputs, regex, ebnf. REQUIRES: the response format
+// is read.
+Status ReadGuidedOutput(const Field& root, Request* request);
 // json_object wants the word "json" somewhere in the messages.
 Status CheckJsonWord(const Field& field, const Request& request);
 

@@ -61,7 +61,7 @@ Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key
   const Field schema = fields.Member(schema_key);
   DI_ASSIGN_OR_RETURN(tool.name, ReadString(fields.Member("name")));
   DI_ASSIGN_OR_RETURN(tool.description, ReadOptionalString(fields.Member("description")));
-  if (checks == ToolChecks::kAll) {
+  if (checks == ToolChecks::kAll || (checks == ToolChecks::kStrictAsItIs && options.profile == Profile::kDefault)) {
     DI_ASSIGN_OR_RETURN(tool.strict, ReadOptionalBool(fields.Member("strict")));
   }
   DI_RETURN_IF_ERROR(CheckToolName(fields.Member("name")));
@@ -72,7 +72,7 @@ Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key
   if (has_schema) tool.parameters = schema.json();
   if (checks == ToolChecks::kNamesOnly) return tool;
   if (has_schema) DI_RETURN_IF_ERROR(CheckParameters(schema));
-  if (tool.strict.value_or(false)) {
+  if (tool.strict.value_or(false) && checks == ToolChecks::kAll) {
     DI_ASSIGN_OR_RETURN(tool.parameters, has_schema ? StrictSchema(schema, StrictUse::kTool) : NoParameters());
   }
   return tool;
@@ -104,6 +104,9 @@ Status ApplyToolChoice(const Field& field, const ToolChoiceSetting& setting, Req
   conversation.tool_choice = setting.choice;
   if (setting.choice == ToolChoice::kNone) return {};
   if (!any) {
+    if (setting.choice == ToolChoice::kRequired && request->profile == Profile::kDefault) {
+      return field.Bad("a call is required, but there are no tools in /tools");
+    }
     conversation.tool_choice = ToolChoice::kAuto;  // there is nothing to choose from
     return {};
   }
@@ -129,6 +132,8 @@ Status ReadJsonSchemaFormat(const Field& holder, const RecipeOptions& options, R
     DI_ASSIGN_OR_RETURN(enforced, StrictSchema(schema, StrictUse::kResponse));
   }
   *constraint = WritePromptJson(enforced, JsonForm::kCompact);
+  request->content = ContentConstraint{
+      .kind = ContentConstraint::Kind::kJsonSchema, .text = *constraint, .field = schema.pointer()};
   return {};
 }
 

@@ -93,7 +93,7 @@ class MessagesParser {
     std::vector<ToolDefinition>& list = request_.conversation.tools;
     const Field choice = root_.Member("tool_choice").Member("type");
     const bool unused = choice.IsString() && choice.json().AsString() == "none";
-    const ToolChecks checks = unused ? ToolChecks::kNamesOnly : ToolChecks::kNoStrict;
+    const ToolChecks checks = unused ? ToolChecks::kNamesOnly : ToolChecks::kStrictAsItIs;
     bool any_listed = false;
     for (size_t i = 0; i < tools.size(); ++i) {
       const Field tool = tools.Item(i);

@@ -49,6 +49,18 @@ struct OutputConstraint {
   bool operator==(const OutputConstraint&) const = default;
 };
 
+// What the content of an answer must be: of a response format, or of a field that guides decoding without a trace in the
+// prompt. In the words of the request; `src/recipe/constraint` makes a grammar of it.
+struct ContentConstraint {
+  enum class Kind { kJsonObject, kJsonSchema, kRegex, kChoice, kGrammar, kStructuralTag };
+  Kind kind = Kind::kJsonObject;
+  std::string text;                  // JSON Schema, pattern, grammar (GBNF or Lark), structural tag (JSON)
+  std::vector<std::string> choices;  // kChoice
+  std::string field;                 // JSON pointer of it, for errors
+
+  bool operator==(const ContentConstraint&) const = default;
+};
+
 struct SamplingOptions {
   std::optional<int64_t> max_tokens;  // as requested; see ResolveMaxTokens
   float temperature = 1.0F;
@@ -129,6 +141,7 @@ struct Request {
   std::vector<RawPrompt> raw;
   std::optional<std::string> suffix;
   SamplingOptions sampling;
+  std::optional<ContentConstraint> content;
   ParseOptions parsing;
   AnswerOptions answer;
 };

@@ -38,7 +38,7 @@ class ToolReader {
   }
 
  private:
-  ToolChecks NoStrict() const { return checks_ == ToolChecks::kAll ? ToolChecks::kNoStrict : checks_; }
+  ToolChecks NoStrict() const { return checks_ == ToolChecks::kAll ? ToolChecks::kStrictAsItIs : checks_; }
 
   void Echo(Json::Object entry) {
     if (echo_ != nullptr) echo_->emplace_back(std::move(entry));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/request_builder.h"
 
+#include "recipe/constraint/output_grammar.h"
 #include "recipe/request.h"
 
 namespace deepinfer::serving {
@@ -44,8 +45,30 @@ Result<std::vector<GenerationRequest>> RequestBuilder::Build(const recipe::Prepa
     DI_ASSIGN_OR_RETURN(GenerationRequest request, WithPrompt(prepared, prompt, engine_.context_max()));
     requests.push_back(std::move(request));
   }
-  static_cast<void>(cancel);
+  DI_RETURN_IF_ERROR(AddGrammar(prepared, cancel, &requests));
   return requests;
+}
+
+Status RequestBuilder::AddGrammar(const recipe::PreparedRequest& prepared, const std::atomic<bool>* cancel,
+                                  std::vector<GenerationRequest>* requests) {
+  const auto lookup = [this](std::string_view token) { return engine_.FindToken(token); };
+  DI_ASSIGN_OR_RETURN(const std::optional<recipe::OutputGrammar> output, recipe::MakeOutputGrammar(prepared.internal(), lookup));
+  if (!output) return {};
+  grammar::CompileOptions options = options_.grammar;
+  options.cancel = cancel;
+  DI_ASSIGN_OR_RETURN(const grammar::CompiledGrammar compiled,
+                      recipe::CompileOutputGrammar(*output, &grammars_, engine_.grammar_vocabulary(), options));
+  const auto shared = std::make_shared<const grammar::CompiledGrammar>(compiled);
+  // Text behind a control token is encoded by itself, in the prompt as here.
+  const size_t read = output->text_in_prompt.empty()
+                          ? 0
+                          : engine_.Tokenize(output->text_in_prompt).size() - engine_.Tokenize("").size();
+  for (GenerationRequest& request : *requests) {
+    request.grammar = shared;
+    request.grammar_after = output->begins_after;
+    request.grammar_prompt_tokens = static_cast<int64_t>(read);
+  }
+  return {};
 }
 
 }  // namespace deepinfer::serving

@@ -22,8 +22,8 @@
 namespace deepinfer::serving {
 
 struct RequestBuilderOptions {
-  grammar::CompileLimits limits;  // of one grammar
-  size_t grammars_max = 256;      // kept for requests that come again with the same
+  grammar::CompileOptions grammar;  // how all grammars are compiled; `cancel` is left out
+  size_t grammars_max = 256;        // kept for requests that come again with the same
 };
 
 class RequestBuilder {
@@ -33,11 +33,14 @@ class RequestBuilder {
 
   // One request for each prompt, in order. `cancel`: set it from another thread to stop a compilation.
   // Errors: kInvalidArgument begins with the JSON pointer of the field, where it is one ("/response_format/json_schema/
-  // schema: /properties/a: ..."); kCancelled.
+  // schema: #/properties/a: ..."); kCancelled.
   Result<std::vector<GenerationRequest>> Build(const recipe::PreparedRequest& prepared,
                                                const std::atomic<bool>* cancel = nullptr);
 
  private:
+  Status AddGrammar(const recipe::PreparedRequest& prepared, const std::atomic<bool>* cancel,
+                    std::vector<GenerationRequest>* requests);
+
   const Engine& engine_;
   const RequestBuilderOptions options_;
   grammar::CompileCache grammars_;

@@ -51,7 +51,11 @@ class PreparedRequestImpl : public PreparedRequest {
   }
 
   std::string constraint_kind() const override {
-    if (!request_.sampling.constraint) return "";
+    if (!request_.sampling.constraint) {
+      if (!request_.content) return "";
+      static constexpr const char* kKinds[] = {"json", "json", "regex", "choice", "grammar", "structural_tag"};
+      return kKinds[static_cast<size_t>(request_.content->kind)];
+    }
     switch (request_.sampling.constraint->kind) {
       case OutputConstraint::Kind::kJson:
         return "json";
@@ -65,7 +69,12 @@ class PreparedRequestImpl : public PreparedRequest {
     return "";
   }
   std::string constraint() const override {
-    return request_.sampling.constraint ? request_.sampling.constraint->schema : "";
+    if (request_.sampling.constraint) return request_.sampling.constraint->schema;
+    if (!request_.content) return "";
+    if (request_.content->kind != ContentConstraint::Kind::kChoice) return request_.content->text;
+    Json::Array choices;
+    for (const std::string& choice : request_.content->choices) choices.emplace_back(choice);
+    return WriteJson(Json(std::move(choices)));
   }
 
   std::optional<int64_t> ResolveMaxTokens(int64_t prompt_tokens, int64_t context_tokens) const override {

@@ -88,6 +88,7 @@ class ScriptEngine final : public Engine {
   const std::string& numeric_identity() const override { return identity_; }
   int64_t context_max() const override { return context; }
   const std::vector<std::string>& warnings() const override { return warnings_; }
+  std::optional<int32_t> FindToken(std::string_view) const override { return std::nullopt; }
   std::shared_ptr<const grammar::Vocabulary> grammar_vocabulary() const override { return nullptr; }
 
   std::vector<GenerationRequest> requests;  // all that were taken
