@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "cli/options.h"
+#include "server/config.h"
 
 #ifndef DI_VERSION
 #define DI_VERSION "unknown"
@@ -162,6 +163,35 @@ void AddBatch(CLI::App& root, BatchOptions* o, Action* action) {
   app.callback([=] { *action = [=] { return Batch(*o); }; });
 }
 
+// The flags of server/config.h, which also knows defaults and how to read the texts.
+void AddServe(CLI::App& root, ServeOptions* o, Action* action) {
+  CLI::App& app = *root.add_subcommand("serve", "answer Chat Completions, Responses and Messages over HTTP; a page at /");
+  app.footer("Each of these settings is also a key of the TOML file, in the table of its heading: [engine], [server], [limits].\n"
+             "Flags win over the file. docs/server.md tells more.");
+  app.add_option("--config", o->config_file, "a TOML file of settings");
+  server::ServerConfig defaults;
+  for (const server::Setting& setting : server::SettingsOf(&defaults)) {
+    const std::string name = setting.name;
+    const bool is_list = std::holds_alternative<std::vector<std::string>*>(setting.value);
+    CLI::Option* option = nullptr;
+    if (std::holds_alternative<bool*>(setting.value)) {
+      const std::function<void(int64_t)> take = [o, name](int64_t count) { o->flags.emplace_back(name, count > 0 ? "true" : "false"); };
+      option = app.add_flag_function("--" + name + ",!--no-" + name, take,
+                                     fmt::format("{} (default: {})", setting.help, server::TextOf(setting)));
+    } else {
+      const CLI::callback_t take = [o, name](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) o->flags.emplace_back(name, text);
+        return true;
+      };
+      option = app.add_option("--" + name, take, setting.help)->type_name("");
+      option->multi_option_policy(is_list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+      option->default_str(server::TextOf(setting));
+    }
+    option->group(setting.group);
+  }
+  app.callback([=] { *action = [=] { return Serve(*o); }; });
+}
+
 void AddInfo(CLI::App& root, InfoOptions* o, Action* action) {
   CLI::App& app = *root.add_subcommand("info", "what a checkpoint is: geometry, bytes, memory, identities");
   AddBackendOptions(app, &o->model);
@@ -206,6 +236,7 @@ int Run(int argc, char** argv) {
   GenerateOptions generate;
   ScoreOptions score;
   BatchOptions batch;
+  ServeOptions serve;
   InfoOptions info;
   TokenizeOptions tokenize, detokenize;
   ChatOptions chat;
@@ -214,6 +245,7 @@ int Run(int argc, char** argv) {
   AddChat(root, &chat, &action);
   AddScore(root, &score, &action);
   AddBatch(root, &batch, &action);
+  AddServe(root, &serve, &action);
   AddInfo(root, &info, &action);
   AddTokenize(root, &tokenize, &action, /*forward=*/true);
   AddTokenize(root, &detokenize, &action, /*forward=*/false);

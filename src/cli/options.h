@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/status.h"
@@ -100,6 +101,11 @@ struct RecipeOptions {
   bool events = false;       // parse: server-sent events instead of the whole answer
 };
 
+struct ServeOptions {
+  std::string config_file;                                  // TOML; empty: none
+  std::vector<std::pair<std::string, std::string>> flags;  // names of server/config.h with their texts, in order
+};
+
 // Each returns the process's exit code or an error to print.
 Result<int> Generate(const GenerateOptions& options);
 Result<int> Chat(const ChatOptions& options);
@@ -110,5 +116,6 @@ Result<int> Tokenize(const TokenizeOptions& options);
 Result<int> Detokenize(const TokenizeOptions& options);
 Result<int> Render(const RecipeOptions& options);
 Result<int> Parse(const RecipeOptions& options);
+Result<int> Serve(const ServeOptions& options);
 
 }  // namespace deepinfer::cli

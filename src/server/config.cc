@@ -36,6 +36,8 @@ void AddServerSettings(ServerConfig* c, std::vector<Setting>* s) {
                 "threads that move bytes; one carries about 40,000 requests or 100,000 tokens a second",
                 &c->http.io_threads});
   s->push_back({g, "worker-threads", "threads that parse requests and encode prompts", &c->http.worker_threads});
+  s->push_back({g, "answer-threads", "threads that turn tokens into answers", &c->answer_threads});
+  s->push_back({g, "encode-threads", "threads that encode one long prompt", &c->encode_threads});
   s->push_back({g, "drain-seconds", "after SIGTERM: how long running requests may take to end", &c->drain_seconds});
   s->push_back(
       {g, "stuck-seconds", "/health says 503 when requests run and no step ends for so long", &c->stuck_seconds});
@@ -90,6 +92,9 @@ void AddEngineSettings(ServerConfig* c, std::vector<Setting>* s) {
   s->push_back({g, "requests-waiting-max", "requests that wait for a place; over it 429", &e.requests_waiting_max});
   s->push_back({g, "step-rows-max", "rows of a forward pass", &e.step_rows_max});
   s->push_back({g, "prefill-rows-max", "of those for prompts; 0: as many as decodes leave", &e.prefill_rows_max});
+  s->push_back(
+      {g, "drafts", "speculative decoding, which changes no answer: auto, on, off or a number of drafts", &e.drafts});
+  s->push_back({g, "default-thinking", "think first where a request says nothing", &c->default_thinking});
 }
 
 template <typename T>

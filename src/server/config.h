@@ -21,9 +21,8 @@ namespace deepinfer::server {
 struct ServerConfig {
   std::string model;  // as --model of all commands
   bool offline = false;
-  EngineOptions engine;
+  EngineOptions engine{.backend = ""};          // empty: DEEPINFER_ACCELERATOR, else cpu
   std::vector<std::string> served_model_names;  // the first is what answers report; empty: the checkpoint's folder name
-  std::string system_fingerprint_suffix;
 
   HttpConfig http;
   std::string keys_file;
@@ -33,6 +32,9 @@ struct ServerConfig {
   std::string log_file;       // empty: stderr
 
   // Of the endpoints.
+  bool default_thinking = true;
+  int answer_threads = 1;
+  int encode_threads = 1;
   int64_t max_tokens_default = 0;  // where a request says nothing; 0: what fits the context
   int64_t max_tokens_max = 0;      // of any request; 0: what fits the context
   double deadline_seconds_max = 0;

@@ -2,6 +2,7 @@
 #include "server/http/answer_head.h"
 
 #include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/status.hpp>
 
 namespace deepinfer::server {
@@ -65,7 +66,8 @@ void AppendHead(const AnswerHead& head, const AnswerFraming& framing, std::strin
     AppendField("Vary", "Origin", out);
   }
   for (const auto& [name, value] : head.headers) {
-    if (!name.empty() && IsClean(name) && IsClean(value)) AppendField(name, value, out);
+    const bool is_ours = boost::beast::iequals(name, "X-Content-Type-Options");
+    if (!name.empty() && !is_ours && IsClean(name) && IsClean(value)) AppendField(name, value, out);
   }
   out->append("\r\n");
 }

@@ -46,7 +46,6 @@ HttpMetrics::HttpMetrics(prometheus::Registry& registry, const Router& router)
   }
   routes_.push_back(std::make_unique<PerRoute>());
   routes_.back()->name = "unknown";
-  for (const auto& route : routes_) route->seconds = &seconds_.Add({{"route", route->name}}, kSeconds);
 }
 
 void HttpMetrics::OnAnswered(const Route* route, int status, double seconds) {
@@ -60,7 +59,12 @@ void HttpMetrics::OnAnswered(const Route* route, int status, double seconds) {
     cell.store(counter, std::memory_order_release);
   }
   counter->Increment();
-  per_route.seconds->Observe(seconds);
+  prometheus::Histogram* histogram = per_route.seconds.load(std::memory_order_acquire);
+  if (histogram == nullptr) {
+    histogram = &seconds_.Add({{"route", per_route.name}}, kSeconds);
+    per_route.seconds.store(histogram, std::memory_order_release);
+  }
+  histogram->Observe(seconds);
 }
 
 }  // namespace deepinfer::server

@@ -35,7 +35,7 @@ class HttpMetrics {
   struct PerRoute {
     std::string name;
     std::array<std::atomic<prometheus::Counter*>, 600> answered{};  // by status; made when first needed
-    prometheus::Histogram* seconds = nullptr;
+    std::atomic<prometheus::Histogram*> seconds{nullptr};
   };
   prometheus::Family<prometheus::Counter>& answered_;
   prometheus::Family<prometheus::Histogram>& seconds_;

@@ -58,7 +58,8 @@ RequestParser::Progress RequestParser::Put(std::string_view* input) {
     } else {
       framing_bytes_ += used - (body_bytes_ - body_before);
       const size_t pending = ec ? input->size() : 0;
-      if (framing_bytes_ > limits_.framing_bytes_max || pending > kChunkLineBytesMax) Refuse(400, "too much chunk framing", &ec);
+      if (framing_bytes_ > limits_.framing_bytes_max || pending > kChunkLineBytesMax)
+        Refuse(400, "too much chunk framing", &ec);
     }
     if (refused_) return Progress::kRefused;
     if (in_header && is_header_done()) return Progress::kHeader;
