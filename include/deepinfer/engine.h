@@ -147,6 +147,7 @@ struct EngineStats {
   int64_t blocks_available = 0;
   int64_t cache_bytes = 0;
   int64_t scratch_bytes = 0;
+  double device_idle_seconds = 0;  // a GPU's, between steps or for want of work
   // By place in a block of drafts: how many were verified, and how many of those were accepted. Empty: no drafts.
   std::vector<int64_t> drafts_verified, drafts_accepted;
 };
@@ -180,6 +181,8 @@ class Engine {
   virtual const std::string& model_identity() const = 0;
   virtual const std::string& numeric_identity() const = 0;
   virtual int64_t context_max() const = 0;
+  // One line about the device's memory: weights, cache, scratch, recorded steps, what is free. Empty on the CPU.
+  virtual std::string memory_plan() const { return {}; }
   // What the user should know of the checkpoint: unused tensors, an absent draft.
   virtual const std::vector<std::string>& warnings() const = 0;
 };

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/common.h"
 #include "cli/interrupt.h"
+#include "engine/warm_up.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -97,6 +98,8 @@ Result<int> Generate(const GenerateOptions& options) {
   DI_RETURN_IF_ERROR(printed);
   DI_RETURN_IF_ERROR(Print(options.json ? WriteJson(ToJson(result, *loaded, request, request.prompt.size())) + "\n" : "\n"));
   if (options.stats) PrintStats(result, request.prompt.size());
+  const std::string plan = engine::MemoryPlan(*loaded, {}, session->cache_bytes(), session->scratch_bytes());
+  if (options.stats && !plan.empty()) Note("{}\n", plan);
   return interrupt.interrupted() ? kExitInterrupted : kExitOk;
 }
 

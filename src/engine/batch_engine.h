@@ -36,6 +36,7 @@ class BatchEngine final : public Engine {
   const std::string& model_identity() const override { return model_identity_; }
   const std::string& numeric_identity() const override { return numeric_identity_; }
   int64_t context_max() const override { return config_.length_max; }
+  std::string memory_plan() const override { return executor_->memory_plan(); }
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
   // For tests: "" or what is wrong with scheduler and cache. REQUIRES: own_thread is false.

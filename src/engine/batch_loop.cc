@@ -181,6 +181,7 @@ void BatchEngine::UpdateStats() {
             .blocks_available = scheduler_->cache().available_blocks(),
             .cache_bytes = executor_->cache_bytes(),
             .scratch_bytes = executor_->scratch_bytes(),
+            .device_idle_seconds = loaded_->backend().idle_seconds(),
             .drafts_verified = drafts_verified_,
             .drafts_accepted = drafts_accepted_};
 }

@@ -14,7 +14,7 @@ Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& op
     return Error(Code::kInvalidArgument, "variant \"{}\": the reference backend has none", options.variant);
   }
   if (options.name == "cpu") return backend::CreateCpu({.num_threads = options.num_threads, .variant = options.variant});
-  if (options.name == "cuda") return backend::CreateCuda({});
+  if (options.name == "cuda") return backend::CreateCuda({.tables_on_host = options.tables_on_host});
   return Error(Code::kInvalidArgument, "backend \"{}\": there are cpu, cuda and reference", options.name);
 }
 
@@ -74,7 +74,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& direct
   }
   loaded->backend_ = std::move(backend);
   DI_ASSIGN_OR_RETURN(loaded->weights_,
-                      model::deepseek_v41::BindWeights(loaded->checkpoint_, compressed_ids, *loaded->backend_));
+                      model::deepseek_v41::BindWeights(loaded->checkpoint_, compressed_ids, *loaded->backend_,
+                                                               &loaded->bind_stats_));
   return loaded;
 }
 

@@ -17,6 +17,7 @@ namespace deepinfer::engine {
 struct BackendOptions {
   std::string name = "cpu";  // "cpu", "cuda" or "reference"
   int num_threads = 0;       // 0: every core this process may use
+  bool tables_on_host = true;  // CUDA: Engram tables in pinned host memory, else on the device
   std::string variant;       // CPU: force a kernel variant ("avx512", "avx2", "portable"); empty: the best
 };
 
@@ -42,6 +43,7 @@ class LoadedModel {
   const std::shared_ptr<const Tokenizer>& shared_tokenizer() const { return tokenizer_; }
   const model::deepseek_v41::Weights& weights() const { return weights_; }
   backend::Backend& backend() const { return *backend_; }
+  const backend::BindStats& bind_stats() const { return bind_stats_; }
 
  private:
   LoadedModel(checkpoint::Checkpoint checkpoint, std::shared_ptr<const Tokenizer> tokenizer)
@@ -52,6 +54,7 @@ class LoadedModel {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<backend::Backend> backend_;
   model::deepseek_v41::Weights weights_;
+  backend::BindStats bind_stats_;
 };
 
 // The model's vocabulary for grammars: added tokens are special ids, end tokens are stop ids, and ids of the head beyond

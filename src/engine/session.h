@@ -67,6 +67,7 @@ class Session {
   std::span<const TokenId> tokens() const { return tokens_; }
   int64_t context_max() const { return options_.context_max; }
   int64_t cache_bytes() const;
+  int64_t scratch_bytes() const { return model_->scratch_bytes(); }
   void set_tap(model::deepseek_v41::TapFn tap) { tap_ = std::move(tap); }
 
  private:

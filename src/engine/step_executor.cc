@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "engine/warm_up.h"
 
 namespace deepinfer::engine {
 
@@ -39,6 +40,9 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& lo
     DI_ASSIGN_OR_RETURN(executor->drafter_,
                         Drafter::Create(loaded, config, activations, executor->memory_.draft_windows()));
   }
+  const Result<WarmUpResult> warm_up = WarmUp(loaded, config, &executor->memory_, executor->model_.get());
+  if (!warm_up.ok()) return warm_up.status().In("running the shapes of all steps once");
+  executor->memory_plan_ = MemoryPlan(loaded, *warm_up, executor->cache_bytes(), executor->scratch_bytes());
   return executor;
 }
 

@@ -69,6 +69,8 @@ class StepExecutor {
   // Executes and fills the results.
   void Run(StepJob* job);
 
+  // What lies where on the device (warm_up.h).
+  const std::string& memory_plan() const { return memory_plan_; }
   int64_t cache_bytes() const { return memory_.size_bytes(); }
   int64_t scratch_bytes() const { return model_->scratch_bytes() + (drafter_ ? drafter_->scratch_bytes() : 0); }
 
@@ -128,6 +130,7 @@ class StepExecutor {
   std::unique_ptr<Drafter> drafter_;  // or none
   DraftsFn drafts_fn_;
   DeviceDraws draws_;
+  std::string memory_plan_;
   size_t lookback_;
   std::vector<Slot> slots_;
   // Scratch of a step.

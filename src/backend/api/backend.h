@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,6 +51,30 @@ class Recording {
   virtual void Replay() = 0;
 };
 
+// A mapped file that matrices lie in.
+struct SourceFile {
+  const std::byte* base = nullptr;  // of the mapping
+  size_t size_bytes = 0;
+  std::string path;
+};
+
+// What bringing the weights to the device took; nothing where they stay where they are.
+struct BindStats {
+  int64_t bytes = 0;
+  double seconds = 0;
+  int threads = 0;
+  bool direct = false;  // past the page cache
+};
+
+// Memory of a device that is not the host's.
+struct DeviceMemory {
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+  int64_t weight_bytes = 0;
+  int64_t host_table_bytes = 0;  // pinned host memory that the device reads
+  int64_t workspace_bytes = 0;   // scratch of ops
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -67,15 +92,28 @@ class Backend {
   // Waits for all that was queued; the first device error since the last call.
   virtual Status Synchronize() = 0;
 
+  // Seconds in all in which nothing was queued: from a Synchronize that returned to the next op. 0 where ops do not wait in
+  // a queue. Any thread may ask.
+  virtual double idle_seconds() const { return 0; }
+
   // Ops between BeginRecording and EndRecording are kept and not run. Copies cannot be kept, and each op must have run with
   // the same shapes before. For backends whose launches cost time; the others say so with can_record.
   virtual bool can_record() const { return false; }
   virtual void BeginRecording();
   virtual Result<std::unique_ptr<Recording>> EndRecording();
 
+  // Around the binding of a checkpoint's matrices: a backend that copies may read the files by itself meanwhile, and what
+  // was bound is there after EndBinding. The files must stay mapped until then. Errors: as BindMatrix's.
+  virtual Status BeginBinding(std::span<const SourceFile>) { return Status(); }
+  virtual Result<BindStats> EndBinding() { return BindStats(); }
+
   // A weight matrix of the mapped checkpoint in the form that this backend's ops want. The CPU returns it as it is;
   // others copy. The result lives as long as the backend; for the CPU the mapping must outlive it.
   virtual Result<Matrix> BindMatrix(const Matrix& host) = 0;
+  // The same for a table that ops gather few rows of (Engram): it may lie in slower memory.
+  virtual Result<Matrix> BindTable(const Matrix& host) { return BindMatrix(host); }
+  // Nothing where the device's memory is the host's.
+  virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
   virtual void Embed(const EmbedParams& p) = 0;
   virtual void EngramLookup(const EngramLookupParams& p) = 0;

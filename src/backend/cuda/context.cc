@@ -2,6 +2,7 @@
 #include "backend/cuda/context.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/status.h"
@@ -40,6 +41,10 @@ Status Context::TakeError() {
   if (error == cudaSuccess) return Status();
   const Code code = error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
   return Error(code, "CUDA device {}: {}: {}", device_, error_what_, cudaGetErrorString(error));
+}
+
+int64_t Context::NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void Context::BeginOp() {

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -59,11 +60,21 @@ class Context {
 
   size_t scratch_bytes() const { return scratch_bytes_; }
 
+  // The stream has run dry; something was queued again. The time between counts as idle.
+  void MarkIdle() { idle_since_ns_ = NowNs(); }
+  void MarkBusy() {
+    if (idle_since_ns_ != 0) idle_ns_ += NowNs() - idle_since_ns_;
+    idle_since_ns_ = 0;
+  }
+  int64_t idle_ns() const { return idle_ns_; }
+
   // A device copy of a list of addresses, made at the first call with this content and kept. nullptr, with the error
   // recorded, where memory is short.
   const void* DeviceTable(std::vector<const void*> addresses);
 
  private:
+  static int64_t NowNs();
+
   struct Chunk {
     char* data;
     size_t size_bytes;
@@ -79,6 +90,8 @@ class Context {
   std::vector<Chunk> outgrown_;
   size_t scratch_bytes_ = 0;   // of chunks_ and outgrown_
   int num_graphs_ = 0;
+  int64_t idle_since_ns_ = 0;  // 0: something is queued
+  std::atomic<int64_t> idle_ns_ = 0;
   Uploads uploads_;
   std::map<std::vector<const void*>, void*> tables_;
 };

@@ -13,7 +13,8 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, std::string_view variant) : context_(device), weights_(context_), variant_(variant) {}
+  CudaBackend(const CudaOptions& options, std::string_view variant)
+      : context_(options.device), weights_(context_, options.tables_on_host), variant_(variant) {}
 
   Status Init() { return context_.Init(); }
 
@@ -42,12 +43,26 @@ class CudaBackend final : public Backend {
   Status Synchronize() override {
     context_.Enter();
     context_.Record(cudaStreamSynchronize(context_.stream()), "running the queued work");
+    context_.MarkIdle();
     return context_.TakeError();
   }
+  double idle_seconds() const override { return 1e-9 * static_cast<double>(context_.idle_ns()); }
   bool can_record() const override { return true; }
   void BeginRecording() override { cuda::BeginGraph(context_); }
   Result<std::unique_ptr<Recording>> EndRecording() override { return cuda::EndGraph(context_); }
+  Status BeginBinding(std::span<const SourceFile> files) override { return weights_.Begin(files); }
+  Result<BindStats> EndBinding() override { return weights_.End(); }
   Result<Matrix> BindMatrix(const Matrix& host) override { return weights_.Bind(host); }
+  Result<Matrix> BindTable(const Matrix& host) override { return weights_.BindTable(host); }
+  std::optional<DeviceMemory> memory() const override {
+    size_t free = 0, total = 0;
+    if (cudaSetDevice(context_.device()) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return std::nullopt;
+    return DeviceMemory{.total_bytes = static_cast<int64_t>(total),
+                        .free_bytes = static_cast<int64_t>(free),
+                        .weight_bytes = static_cast<int64_t>(weights_.device_bytes()),
+                        .host_table_bytes = static_cast<int64_t>(weights_.host_bytes()),
+                        .workspace_bytes = static_cast<int64_t>(context_.scratch_bytes())};
+  }
 
   void Embed(const EmbedParams& p) override { Run(cuda::Embed, p, "embed"); }
   void EngramLookup(const EngramLookupParams& p) override { Run(cuda::EngramLookup, p, "engram lookup"); }
@@ -82,6 +97,7 @@ class CudaBackend final : public Backend {
   void Run(Launcher launcher, const Params& p, const char* what) {
     context_.BeginOp();
     launcher(context_, p);
+    context_.MarkBusy();
     context_.Record(cudaGetLastError(), what);
   }
 
@@ -113,7 +129,7 @@ Result<std::unique_ptr<Backend>> CreateCuda(const CudaOptions& options) {
     facts.minor = properties.minor;
   }
   DI_ASSIGN_OR_RETURN(const std::string_view variant, cuda::ChooseVariant(facts));
-  auto backend = std::make_unique<CudaBackend>(options.device, variant);
+  auto backend = std::make_unique<CudaBackend>(options, variant);
   DI_RETURN_IF_ERROR(backend->Init());
   return Result<std::unique_ptr<Backend>>(std::move(backend));
 }

@@ -13,6 +13,7 @@ namespace deepinfer::backend {
 
 struct CudaOptions {
   int device = 0;  // as numbered by the driver (CUDA_VISIBLE_DEVICES applies)
+  bool tables_on_host = true;  // Engram tables in pinned host memory, gathered by the device; false: on the device
 };
 
 // kUnavailable: no driver or no such device; kUnimplemented: a GPU or driver that the kernels are not built for.

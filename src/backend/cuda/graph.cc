@@ -16,6 +16,7 @@ class GraphRecording final : public Recording {
   void Replay() override {
     context_.Enter();
     context_.Record(cudaGraphLaunch(exec_, context_.stream()), "launching a graph");
+    context_.MarkBusy();
   }
 
  private:

@@ -2,6 +2,9 @@
 #include "backend/cuda/weights.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
 
 #include "backend/cuda/linear/pack.h"
 #include "backend/cuda/linear/packed.h"
@@ -9,71 +12,189 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
-size_t ScaleBytes(const Matrix& m) {
-  if (m.scale == nullptr) return 0;
-  const int64_t rows = m.format == WeightFormat::kFp8Tile32 ? m.rows / 32 : m.rows;
-  return static_cast<size_t>(rows * (m.cols / 32));
+constexpr size_t kAlignment = 1024, kSlabBytesMax = size_t{256} << 20;
+
+size_t RowBytes(const Matrix& m) { return MatrixRowBytes(m); }
+size_t DataBytes(const Matrix& m) { return static_cast<size_t>(m.rows) * RowBytes(m); }
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The kernels multiply the code's bits by 2^(scale + bias) in bf16, which is exact as long as that is finite.
-Status CheckScales(const Matrix& m) {
-  const size_t n = ScaleBytes(m);
-  if (n == 0) return Status();
-  const int largest = *std::max_element(m.scale, m.scale + n);
-  if (largest <= ScaleCodeMax(m.format)) return Status();
-  return Error(Code::kUnimplemented, "CUDA: a weight scale of 2^{} (e8m0 code {}) in a matrix of {} x {}; at most 2^{} is decoded exactly",
-               largest - 127, largest, m.rows, m.cols, ScaleCodeMax(m.format) - 127);
+// Rows of a piece: whole tiles, at least one. 0: not even one fits.
+int64_t PieceRows(const Matrix& m) {
+  const size_t scales = m.scale == nullptr ? 0 : static_cast<size_t>(m.cols / 32);
+  const auto rows = static_cast<int64_t>(Loader::kPieceBytes / (RowBytes(m) + scales));
+  return rows / kTileRows * kTileRows;
 }
 
 }  // namespace
 
 Weights::~Weights() {
+  loader_.reset();
   for (void* data : owned_) cudaFree(data);
+  for (void* data : owned_host_) cudaFreeHost(data);
 }
 
-Result<void*> Weights::Allocate(size_t size_bytes) {
+Status Weights::Begin(std::span<const SourceFile> files) {
+  begin_ns_ = NowNs();
+  stats_ = {};
+  std::vector<std::unique_ptr<SourceFileReader>> readers;
+  for (const SourceFile& file : files) {
+    DI_ASSIGN_OR_RETURN(std::unique_ptr<SourceFileReader> reader, SourceFileReader::Open(file));
+    readers.push_back(std::move(reader));
+  }
+  loader_ = std::make_unique<Loader>(context_.device(), std::move(readers));
+  return loader_->Start();
+}
+
+Result<BindStats> Weights::End() {
+  if (loader_ == nullptr) return stats_;
+  const Status status = loader_->Finish();
+  stats_.threads = loader_->num_threads();
+  stats_.direct = loader_->direct();
+  loader_.reset();
+  DI_RETURN_IF_ERROR(status);
+  context_.Enter();
+  context_.Record(cudaStreamSynchronize(context_.stream()), "copying weights");
+  DI_RETURN_IF_ERROR(context_.TakeError());
+  stats_.seconds = 1e-9 * static_cast<double>(NowNs() - begin_ns_);
+  return stats_;
+}
+
+Result<std::byte*> Weights::Allocate(size_t size_bytes) {
+  size_bytes = (std::max<size_t>(size_bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  if (slab_left_ < size_bytes) {
+    const bool alone = size_bytes > slab_next_bytes_ / 4;
+    const size_t bytes = alone ? size_bytes : slab_next_bytes_;
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, bytes);
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();
+      return Error(Code::kResourceExhausted, "CUDA device {}: no memory for {} bytes of weights, after {} bytes of them: {}",
+                   context_.device(), size_bytes, device_bytes_, cudaGetErrorString(error));
+    }
+    owned_.push_back(data);
+    device_bytes_ += bytes;
+    slab_next_bytes_ = std::clamp(device_bytes_, slab_next_bytes_, kSlabBytesMax);
+    if (alone) return static_cast<std::byte*>(data);
+    slab_ = static_cast<std::byte*>(data);
+    slab_left_ = bytes;
+  }
+  slab_left_ -= size_bytes;
+  return std::exchange(slab_, slab_ + size_bytes);
+}
+
+Result<std::byte*> Weights::AllocateHost(size_t size_bytes) {
   void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, std::max<size_t>(size_bytes, 1));
+  const cudaError_t error = cudaHostAlloc(&data, std::max<size_t>(size_bytes, 1), cudaHostAllocPortable | cudaHostAllocMapped);
   if (error != cudaSuccess) {
-    return Error(Code::kResourceExhausted, "CUDA device {}: no memory for {} bytes of weights: {}", context_.device(), size_bytes,
-                 cudaGetErrorString(error));
+    (void)cudaGetLastError();
+    return Error(Code::kResourceExhausted,
+                 "CUDA: {} bytes of host memory for an Engram table cannot be pinned ({}): free some, or let the tables lie on "
+                 "the device",
+                 size_bytes, cudaGetErrorString(error));
   }
-  owned_.push_back(data);
-  return data;
+  owned_host_.push_back(data);
+  host_bytes_ += size_bytes;
+  return static_cast<std::byte*>(data);
 }
 
-Result<Matrix> Weights::Upload(const Matrix& host) {
-  const size_t data_bytes = static_cast<size_t>(host.rows) * MatrixRowBytes(host), scale_bytes = ScaleBytes(host);
-  Matrix device = host;
-  DI_ASSIGN_OR_RETURN(void* data, Allocate(data_bytes));
-  context_.Record(cudaMemcpyAsync(data, host.data, data_bytes, cudaMemcpyHostToDevice, context_.stream()), "copying weights");
-  device.data = data;
-  if (scale_bytes > 0) {
-    DI_ASSIGN_OR_RETURN(void* scale, Allocate(scale_bytes));
-    context_.Record(cudaMemcpyAsync(scale, host.scale, scale_bytes, cudaMemcpyHostToDevice, context_.stream()), "copying weights");
-    device.scale = static_cast<const uint8_t*>(scale);
+void Weights::QueuePieces(const Matrix& host, const Matrix& bound, bool to_host) {
+  const bool pack = IsPacked(host.format);
+  const int64_t step = PieceRows(host), scale_ratio = host.format == WeightFormat::kFp8Tile32 ? 32 : 1;
+  auto* data = static_cast<std::byte*>(const_cast<void*>(bound.data));
+  auto* scale = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(bound.scale));
+  for (int64_t row = 0; row < host.rows; row += step) {
+    LoadPiece piece{.rows = host, .data = data, .pack = pack, .to_host = to_host};
+    piece.rows.rows = std::min(step, host.rows - row);
+    piece.rows.data = static_cast<const std::byte*>(host.data) + static_cast<size_t>(row) * RowBytes(host);
+    const int64_t scale_at = row / scale_ratio * (host.cols / 32);
+    if (host.scale != nullptr) piece.rows.scale = host.scale + scale_at;
+    piece.data += pack ? row / kTileRows * NumChunks(host.cols) * ChunkBytes(host.format)
+                       : row * static_cast<int64_t>(RowBytes(host));
+    if (!pack && scale != nullptr) piece.scale = scale + scale_at;
+    stats_.bytes += static_cast<int64_t>(DataBytes(piece.rows) + ScaleBytes(piece.rows));
+    loader_->Queue(piece);
   }
-  return device;
+}
+
+Status Weights::CopyRows(const Matrix& host, const Matrix& bound) {
+  context_.Upload(const_cast<void*>(bound.data), host.data, DataBytes(host));
+  if (host.scale != nullptr) context_.Upload(const_cast<uint8_t*>(bound.scale), host.scale, ScaleBytes(host));
+  return context_.TakeError();
+}
+
+Status Weights::PackNow(const Matrix& host, std::byte* packed) {
+  void* staged = nullptr;
+  const size_t data_bytes = (DataBytes(host) + kAlignment - 1) / kAlignment * kAlignment;
+  context_.Record(cudaMalloc(&staged, data_bytes + ScaleBytes(host)), "allocating staged weights");
+  DI_RETURN_IF_ERROR(context_.TakeError());
+  Matrix rows = host;
+  rows.data = staged;
+  if (host.scale != nullptr) rows.scale = static_cast<const uint8_t*>(staged) + data_bytes;
+  Status status = CopyRows(host, rows);
+  if (status.ok()) {
+    Pack(context_.stream(), rows, packed);
+    context_.Record(cudaGetLastError(), "packing weights");
+  }
+  context_.Record(cudaFree(staged), "freeing staged weights");  // waits
+  return status.ok() ? context_.TakeError() : status;
+}
+
+Result<Matrix> Weights::UploadRows(const Matrix& host) {
+  Matrix bound = host;
+  DI_ASSIGN_OR_RETURN(bound.data, Allocate(DataBytes(host)));
+  if (host.scale != nullptr) {
+    DI_ASSIGN_OR_RETURN(std::byte* scale, Allocate(ScaleBytes(host)));
+    bound.scale = reinterpret_cast<const uint8_t*>(scale);
+  }
+  return bound;
 }
 
 Result<Matrix> Weights::Bind(const Matrix& host) {
   context_.Enter();
-  if (IsPacked(host.format)) DI_RETURN_IF_ERROR(CheckScales(host));
-  const size_t owned_before = owned_.size();
-  DI_ASSIGN_OR_RETURN(Matrix device, Upload(host));
-  if (IsPacked(host.format)) {
-    const Matrix row_major = device;
-    DI_ASSIGN_OR_RETURN(void* packed, Allocate(static_cast<size_t>(PackedBytes(host))));
-    Pack(context_.stream(), row_major, packed);
-    context_.Record(cudaGetLastError(), "packing weights");
-    device.data = packed;  // the scales lie in the chunks; device.scale keeps telling that there are some
-    for (size_t i = owned_before; i + 1 < owned_.size(); ++i) context_.Record(cudaFree(owned_[i]), "freeing staged weights");
-    owned_.erase(owned_.begin() + static_cast<std::ptrdiff_t>(owned_before), owned_.end() - 1);
-    if (device.scale != nullptr) device.scale = static_cast<const uint8_t*>(packed);
+  const bool pack = IsPacked(host.format), from_file = loader_ != nullptr && loader_->Covers(host) && PieceRows(host) > 0;
+  Matrix bound = host;
+  if (pack) {
+    DI_ASSIGN_OR_RETURN(std::byte* packed, Allocate(static_cast<size_t>(PackedBytes(host))));
+    bound.data = packed;  // the scales lie in the chunks; bound.scale keeps telling that there are some
+    if (host.scale != nullptr) bound.scale = reinterpret_cast<const uint8_t*>(packed);
+  } else {
+    DI_ASSIGN_OR_RETURN(bound, UploadRows(host));
   }
-  context_.Record(cudaStreamSynchronize(context_.stream()), "copying weights");
-  DI_RETURN_IF_ERROR(context_.TakeError());
-  return device;
+  if (from_file) {
+    QueuePieces(host, bound, /*to_host=*/false);
+    return bound;
+  }
+  DI_RETURN_IF_ERROR(CheckCodes(host));
+  if (pack) {
+    DI_RETURN_IF_ERROR(PackNow(host, static_cast<std::byte*>(const_cast<void*>(bound.data))));
+  } else {
+    DI_RETURN_IF_ERROR(CopyRows(host, bound));
+  }
+  return bound;
+}
+
+Result<Matrix> Weights::BindTable(const Matrix& host) {
+  if (!tables_on_host_ || IsPacked(host.format)) return Bind(host);
+  context_.Enter();
+  Matrix bound = host;
+  DI_ASSIGN_OR_RETURN(std::byte* data, AllocateHost(DataBytes(host)));
+  bound.data = data;
+  std::byte* scale = nullptr;
+  if (host.scale != nullptr) {
+    DI_ASSIGN_OR_RETURN(scale, AllocateHost(ScaleBytes(host)));
+    bound.scale = reinterpret_cast<const uint8_t*>(scale);
+  }
+  if (loader_ != nullptr && loader_->Covers(host) && PieceRows(host) > 0) {
+    QueuePieces(host, bound, /*to_host=*/true);
+    return bound;
+  }
+  DI_RETURN_IF_ERROR(CheckCodes(host));
+  std::memcpy(data, host.data, DataBytes(host));
+  if (scale != nullptr) std::memcpy(scale, host.scale, ScaleBytes(host));
+  return bound;
 }
 
 }  // namespace deepinfer::backend::cuda

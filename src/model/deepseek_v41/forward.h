@@ -57,6 +57,8 @@ class Model {
   // [logit_rows, hidden]. REQUIRES: options.draft_block > 0.
   const float* states() const;
 
+  // The numbers of rows that steps are recorded for, ascending; none where the backend does not record.
+  std::vector<int64_t> recorded_sizes() const;
   int64_t scratch_bytes() const;
 
  private:

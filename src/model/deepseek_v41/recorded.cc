@@ -17,6 +17,16 @@ constexpr int64_t kSizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 40
 
 }  // namespace
 
+std::vector<int64_t> Model::recorded_sizes() const {
+  const int64_t most = impl_->RecordedRowsMax();
+  std::vector<int64_t> sizes;
+  for (const int64_t size : kSizes) {
+    if (size < most) sizes.push_back(size);
+  }
+  if (most > 0) sizes.push_back(most);
+  return sizes;
+}
+
 int64_t Model::Impl::RecordedRowsMax() const {
   if (!dev.can_record()) return 0;
   return std::min({options.recorded_rows_max, options.rows_max, options.logit_rows_max});

@@ -35,7 +35,7 @@ class Binder {
   Status BindHc(const std::string& name, HcWeights* w);
   Status BindExpert(const std::string& p, backend::ExpertWeights* w);
 
-  Status Bind(const std::string& name, Matrix* matrix);
+  Status Bind(const std::string& name, Matrix* matrix, bool is_table = false);
   Status Bind(const std::string& name, Vector* vector);
   Status Put(const std::vector<float>& values, Vector* vector);
   std::vector<float> Floats(const std::string& name) const;
@@ -50,7 +50,7 @@ class Binder {
   backend::Backend& backend_;
 };
 
-Status Binder::Bind(const std::string& name, Matrix* matrix) {
+Status Binder::Bind(const std::string& name, Matrix* matrix, bool is_table) {
   const StoredMatrix stored = checkpoint_.Matrix(name);
   Matrix host{.rows = stored.rows,
               .cols = stored.columns,
@@ -70,7 +70,7 @@ Status Binder::Bind(const std::string& name, Matrix* matrix) {
       host.format = WeightFormat::kFp4Row32;
       break;
   }
-  DI_ASSIGN_OR_RETURN(*matrix, backend_.BindMatrix(host));
+  DI_ASSIGN_OR_RETURN(*matrix, is_table ? backend_.BindTable(host) : backend_.BindMatrix(host));
   return Status();
 }
 
@@ -151,7 +151,7 @@ Status Binder::BindMoe(const std::string& p, MoeWeights* w) {
 
 Status Binder::BindEngram(const std::string& p, int64_t layer, EngramWeights* w) {
   const checkpoint::EngramConfig& config = config_.engram;
-  DI_RETURN_IF_ERROR(Bind(p + "embed", &w->table));
+  DI_RETURN_IF_ERROR(Bind(p + "embed", &w->table, /*is_table=*/true));
   DI_RETURN_IF_ERROR(Bind(p + "wkv", &w->wkv));
   std::vector<float> product = Floats(p + "q_weight");
   const std::vector<float> k_weight = Floats(p + "k_weight");
@@ -231,11 +231,26 @@ Result<Weights> Binder::Bind(std::span<const int32_t> compressed_ids) {
   return w;
 }
 
+Status BeginBinding(const checkpoint::Checkpoint& checkpoint, backend::Backend& backend) {
+  std::vector<backend::SourceFile> files;
+  for (const checkpoint::SafetensorsFile& shard : checkpoint.shards()) {
+    const std::span<const std::byte> bytes = shard.file().bytes();
+    files.push_back({.base = bytes.data(), .size_bytes = bytes.size(), .path = shard.path()});
+  }
+  return backend.BeginBinding(files);
+}
+
 }  // namespace
 
 Result<Weights> BindWeights(const checkpoint::Checkpoint& checkpoint, std::span<const int32_t> compressed_ids,
-                            backend::Backend& backend) {
-  return Binder(checkpoint, checkpoint.config(), backend).Bind(compressed_ids);
+                            backend::Backend& backend, backend::BindStats* stats) {
+  DI_RETURN_IF_ERROR(BeginBinding(checkpoint, backend));
+  Result<Weights> weights = Binder(checkpoint, checkpoint.config(), backend).Bind(compressed_ids);
+  const Result<backend::BindStats> done = backend.EndBinding();
+  if (!weights.ok()) return weights.status();
+  DI_RETURN_IF_ERROR(done.status());
+  if (stats != nullptr) *stats = *done;
+  return weights;
 }
 
 checkpoint::ModelConfig DraftStackConfig(const checkpoint::ModelConfig& trunk) {
@@ -258,7 +273,11 @@ Result<DraftWeights> BindDraftWeights(const checkpoint::Checkpoint& checkpoint, 
                                       backend::Backend& backend) {
   if (!checkpoint.has_draft()) return Error(Code::kNotFound, "the checkpoint has no draft model (mtp.*)");
   const checkpoint::ModelConfig config = DraftStackConfig(checkpoint.config());
-  return Binder(checkpoint, config, backend).BindDraft(trunk);
+  DI_RETURN_IF_ERROR(BeginBinding(checkpoint, backend));
+  Result<DraftWeights> weights = Binder(checkpoint, config, backend).BindDraft(trunk);
+  const Result<backend::BindStats> done = backend.EndBinding();
+  if (weights.ok() && !done.ok()) return done.status();
+  return weights;
 }
 
 std::vector<float> RopeFrequencies(double theta, int64_t rope_dim, const checkpoint::YarnConfig* yarn) {

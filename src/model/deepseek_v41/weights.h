@@ -99,9 +99,9 @@ struct DraftWeights {
 checkpoint::ModelConfig DraftStackConfig(const checkpoint::ModelConfig& trunk);
 
 // Binds everything but draft and vision. `compressed_ids` is the Engram's token map (tokenizer/compressed_vocab.h); it is
-// empty where the model has no Engram. Errors: as the checkpoint's; kResourceExhausted when the device is full.
+// empty where the model has no Engram. `stats`: what it took. Errors: as the checkpoint's; kResourceExhausted when the device is full.
 Result<Weights> BindWeights(const checkpoint::Checkpoint& checkpoint, std::span<const int32_t> compressed_ids,
-                            backend::Backend& backend);
+                            backend::Backend& backend, backend::BindStats* stats = nullptr);
 
 // Binds the draft (mtp.*); embedding and head are those of `trunk`, the weights of the same checkpoint on the same
 // backend. Errors: kNotFound where the checkpoint has no draft (its warnings say why); kResourceExhausted.
