@@ -108,7 +108,7 @@ class CasesE(unittest.TestCase):
         self.assertTrue(eventually(idle))
 
     def test_a_client_that_leaves_frees_its_cache_at_once(self):
-        free = metric("deepinfer_kv_blocks_available")
+        free = metric("deepinfer_cache_blocks_available")
         raw = Raw()
         response = raw.start("POST", "/v1/chat/completions", {**ENDLESS, "stream": True})
         response.read1(10)
@@ -116,7 +116,7 @@ class CasesE(unittest.TestCase):
         raw.connection.sock.shutdown(2)
         raw.close()
         self.assertTrue(eventually(idle, 2))
-        self.assertTrue(eventually(lambda: metric("deepinfer_kv_blocks_available") == free, 2))
+        self.assertTrue(eventually(lambda: metric("deepinfer_cache_blocks_available") == free, 2))
 
     def test_clients_of_the_sdks_cancel(self):
         story = [{"role": "user", "content": "Tell me a story."}]
@@ -130,6 +130,17 @@ class CasesE(unittest.TestCase):
             next(iter(stream))
         self.assertTrue(eventually(idle))
         self.assertEqual(openai_client().responses.retrieve(response.id).status, "cancelled")
+
+    def test_E16_counters_are_what_clients_saw(self):
+        names = ["deepinfer_prompt_tokens_total", "deepinfer_cached_tokens_total", "deepinfer_answer_tokens_total"]
+        before = [metric(name) for name in names]
+        seen = [0, 0, 0]
+        for number in range(6):
+            body = {"model": MODEL, "prompt": "count " * 200 + str(number // 2), "max_tokens": 5 + number, "min_tokens": 5 + number}
+            usage = post("/v1/completions", body)[1]["usage"]
+            seen = [a + b for a, b in zip(seen, (usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"],
+                                                 usage["completion_tokens"]))]
+        self.assertTrue(eventually(lambda: [metric(n) - b for n, b in zip(names, before)] == seen), (names, before, seen))
 
     def test_E20_fairness_and_deadlines(self):
         raw = Raw()

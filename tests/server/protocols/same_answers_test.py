@@ -9,9 +9,9 @@ from support import MODEL, Raw, alive, events, post
 
 REQUESTS = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Tell me a story."}], "thinking": {"type": "disabled"},
-                              "temperature": 1, "seed": 7, "n": 2, "max_tokens": 40, "logprobs": True, "top_logprobs": 2}),
+                              "temperature": 1, "seed": 7, "n": 2, "max_tokens": 20, "logprobs": True, "top_logprobs": 2}),
     ("/v1/completions", {"prompt": ["Once upon a time", "One day"], "temperature": 1.2, "top_p": 0.9, "seed": 11,
-                         "max_tokens": 40, "logprobs": 1}),
+                         "max_tokens": 20, "logprobs": 1}),
     ("/v1/messages", {"messages": [{"role": "user", "content": "What is 3 + 4?"}], "max_tokens": 60, "temperature": 0}),
     ("/v1/responses", {"input": "What is the weather in Paris?", "store": False, "temperature": 0, "max_output_tokens": 80,
                        "tools": [{"type": "function", "name": "get_weather", "parameters": {
