@@ -23,12 +23,6 @@ function announce(text, isError = false) {
   $("announce").classList.toggle("error", isError);
 }
 
-function headers() {
-  const result = { "Content-Type": "application/json" };
-  if ($("key").value) result.Authorization = `Bearer ${$("key").value}`;
-  return result;
-}
-
 async function errorOf(response) {
   const text = await response.text();
   try {
@@ -229,7 +223,8 @@ async function answer() {
   let usage, finish, failure = "";
   try {
     const response = await fetch("v1/chat/completions",
-                                 { method: "POST", headers: headers(), body: JSON.stringify(request), signal });
+                                 { method: "POST", headers: { "Content-Type": "application/json", ...headersWithKey() },
+                                   body: JSON.stringify(request), signal });
     if (!response.ok) throw new Error(await errorOf(response));
     for await (const data of events(response.body)) {
       if (data === "[DONE]") break;
@@ -309,7 +304,7 @@ function newChat() {
 
 async function loadModels() {
   try {
-    const response = await fetch("v1/models", { headers: headers() });
+    const response = await fetch("v1/models", { headers: headersWithKey() });
     if (!response.ok) throw new Error(await errorOf(response));
     const names = (await response.json()).data.map((model) => model.id);
     $("model").replaceChildren(...names.map((name) => element("option", { value: name, textContent: name })));
@@ -327,7 +322,7 @@ document.addEventListener("DOMContentLoaded", () => {
     $(id).addEventListener("change", () => save(`chat.${id}`, $(id).value));
   }
   $("model").addEventListener("change", () => { $("model-name").textContent = $("model").value; });
-  $("key").addEventListener("change", loadModels);
+  keepKey($("key"), loadModels);
   $("composer").addEventListener("submit", (event) => { event.preventDefault(); send(); });
   $("settings-form").addEventListener("submit", (event) => event.preventDefault());
   $("prompt").addEventListener("keydown", (event) => {

@@ -30,6 +30,21 @@ document.addEventListener("DOMContentLoaded", () => {
   show();
 });
 
+// The key lasts as long as the tab and serves both pages.
+function headersWithKey() {
+  let key = "";
+  try { key = sessionStorage.getItem("key") ?? ""; } catch { /* as above */ }
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+function keepKey(input, changed) {
+  try { input.value = sessionStorage.getItem("key") ?? ""; } catch { /* as above */ }
+  input.addEventListener("change", () => {
+    try { sessionStorage.setItem("key", input.value); } catch { /* as above */ }
+    changed();
+  });
+}
+
 function formatNumber(value) {
   if (!Number.isFinite(value)) return "-";
   if (Math.abs(value) >= 1e6) return (value / 1e6).toFixed(2) + " M";

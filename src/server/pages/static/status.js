@@ -102,7 +102,7 @@ function showTable(values) {
 async function tick(charts) {
   const state = document.getElementById("state");
   try {
-    const response = await fetch("metrics", { cache: "no-store" });
+    const response = await fetch("metrics", { cache: "no-store", headers: headersWithKey() });
     if (!response.ok) throw new Error(`GET /metrics: ${response.status}`);
     const values = parse(await response.text());
     const at = performance.now();
@@ -127,6 +127,7 @@ document.addEventListener("DOMContentLoaded", () => {
     pause.textContent = paused ? "Go on" : "Pause";
     document.getElementById("state").textContent = paused ? "paused" : "live";
   });
+  keepKey(document.getElementById("key"), () => tick(charts));
   tick(charts);
   setInterval(() => { if (!paused && !document.hidden) tick(charts); }, 1000);
 });
