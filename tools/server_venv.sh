@@ -5,7 +5,7 @@
 # Exit code 77: it cannot be made (no network, no venv module).
 set -euo pipefail
 directory=$1
-packages="openai==3.57.0 anthropic==2.14.0"
+packages="openai==3.57.0 anthropic==2.14.0 playwright==1.65.2"
 if [[ "$(cat "$directory/packages" 2>/dev/null)" != "$packages" ]]; then
   rm -rf "$directory"
   if ! { python3 -m venv "$directory" && "$directory/bin/pip" install --quiet --retries 2 $packages; } >&2; then

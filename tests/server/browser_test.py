@@ -10,6 +10,7 @@ or policy violation. Leaves chat.png, chat-dark.png and status.png. Skips (exit 
 """
 import argparse
 import contextlib
+import json
 import pathlib
 import re
 import shutil
@@ -59,7 +60,6 @@ def check_chat(page, base, folder):
     figures = answer.locator(".figures").inner_text()
     assert re.search(r"\d+ tokens", figures) and "prompt" in figures and "cached" in figures, figures
     assert answer.inner_text().strip()
-    assert not answer.locator("details").first.get_attribute("open"), "thinking is not folded"
     page.screenshot(path=folder / "chat.png")
 
     page.uncheck("#thinking")
@@ -87,13 +87,57 @@ def check_chat(page, base, folder):
     expect(page.locator(".message")).to_have_count(0)
 
 
+# What the bundled model seldom does, played to the page: thinking, a tool call with its result, an answer that breaks off.
+def check_played_answers(page, base, folder):
+    def event(delta, finish=None):
+        return "data: " + json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}) + "\n\n"
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_time", "arguments": '{"city": "Oslo"}'}}
+    bodies = [event({"reasoning_content": "<i>hm</i>"}) + event({"tool_calls": [call]}) + event({}, "tool_calls"),
+              event({"content": "<script>alert(1)</script> Noon.\n```\n12:00\n```\n"}) + event({}, "stop") + "data: [DONE]\n\n",
+              event({"content": "Half an ans"})]
+    requests = []
+
+    def play(route):
+        requests.append(json.loads(route.request.post_data))
+        route.fulfill(status=200, content_type="text/event-stream", body=bodies[len(requests) - 1])
+
+    page.goto(base + "/")
+    page.route("**/v1/chat/completions", play)
+    page.fill("#tools", '[{"type": "function", "function": {"name": "get_time"}}]')
+    page.fill("#prompt", "What time is it in Oslo?")
+    page.keyboard.press("Enter")
+    result = page.locator(".tool form input")
+    expect(result).to_be_focused(timeout=WAIT_MS)
+    expect(page.locator(".tool h3")).to_have_text("get_time()")
+    thinking = page.locator(".message.assistant details")
+    assert thinking.get_attribute("open") is None, "thinking is not folded"
+    expect(thinking.locator(".body")).to_have_text("<i>hm</i>")
+    page.keyboard.type("12:00")
+    page.keyboard.press("Enter")
+    answer = page.locator(".message.assistant").nth(1)
+    expect(answer.locator("pre")).to_have_text("12:00\n", timeout=WAIT_MS)
+    assert answer.locator("script").count() == 0
+    sent = requests[1]["messages"]
+    assert [m["role"] for m in sent] == ["user", "assistant", "tool"] and sent[2]["tool_call_id"] == "call_1", sent
+    page.screenshot(path=folder / "chat-tools.png")
+    page.fill("#prompt", "And in Rome?")
+    page.keyboard.press("Enter")
+    expect(page.locator("#announce")).to_have_text(re.compile("broke off"), timeout=WAIT_MS)
+    page.unroute("**/v1/chat/completions")
+    page.fill("#tools", "")
+
+
 def check_status(page, base, folder):
     page.goto(base + "/status")
     expect(page.locator("#state")).to_have_text("live", timeout=WAIT_MS)
     charts = page.locator("figure svg")
     expect(charts).to_have_count(6)
-    page.evaluate("""fetch('v1/completions', {method: 'POST', headers: {'Content-Type': 'application/json'},
-                      body: JSON.stringify({prompt: 'Once upon a time', max_tokens: 200, model: ''})}).then(() => 0)""")
+    page.evaluate("""async () => {
+      const model = (await (await fetch('v1/models')).json()).data[0].id;
+      const body = JSON.stringify({model, prompt: 'Once upon a time', max_tokens: 300, temperature: 1});
+      const ask = () => fetch('v1/completions', {method: 'POST', headers: {'Content-Type': 'application/json'}, body});
+      (async () => { for (let i = 0; i < 10; ++i) await ask(); })();
+    }""")
     expect(charts.nth(1)).to_have_attribute("aria-label", re.compile(r"answers [1-9]"), timeout=WAIT_MS)
     for i in range(charts.count()):
         label = charts.nth(i).get_attribute("aria-label")
@@ -121,6 +165,7 @@ def main():
         # A refused request is shown as a console error by the browser itself; that is not one of the page.
         page.on("console", lambda m: problems.append(m.text) if m.type == "error" and "Failed to load resource" not in m.text else None)
         check_chat(page, base, args.screenshots)
+        check_played_answers(page, base, args.screenshots)
         check_status(page, base, args.screenshots)
         browser.close()
     assert not problems, problems
