@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "core/status.h"
 
@@ -39,7 +40,8 @@ class Budget {
   void Fail(Status status) {
     if (failure_.ok()) failure_ = std::move(status);
   }
-  // Bytes that the owner holds now; told from time to time.
+  // Asked from time to time what the owner holds.
+  void SetMeter(std::function<size_t()> bytes_held) { meter_ = std::move(bytes_held); }
   void Holds(size_t bytes) {
     if (bytes > memory_bytes_) {
       Fail(Error(Code::kResourceExhausted, "grammar: too complex (memory limit of {} bytes reached)", memory_bytes_));
@@ -49,13 +51,15 @@ class Budget {
   const Status& failure() const { return failure_; }
 
  private:
-  static constexpr uint64_t kCheckEvery = 256;
+  static constexpr uint64_t kCheckEvery = 256, kMeterEvery = 8;
   bool Check() {
     next_check_ = steps_left_ > kCheckEvery ? steps_left_ - kCheckEvery : 0;
     if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
       failure_ = Error(Code::kCancelled, "grammar: cancelled");
     } else if (std::chrono::steady_clock::now() > deadline_) {
       failure_ = Error(Code::kResourceExhausted, "grammar: too complex (time limit reached)");
+    } else if (++checks_ % kMeterEvery == 0 && meter_) {
+      Holds(meter_());
     }
     return failure_.ok();
   }
@@ -65,6 +69,8 @@ class Budget {
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   size_t memory_bytes_ = SIZE_MAX;
   const std::atomic<bool>* cancel_ = nullptr;
+  std::function<size_t()> meter_;
+  uint64_t checks_ = 0;
   Status failure_;
 };
 

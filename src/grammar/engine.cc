@@ -25,7 +25,9 @@ Engine::Engine(const CompileOptions& options, std::shared_ptr<const VocabularyIm
       goals_(&pool_, &graph_, &budget_),
       lexer_(&pool_, &budget_),
       machine_(&pool_, &lexer_, &goals_, &budget_,
-               MachineOptions{options.key_order == KeyOrder::kFree, options.whitespace_max}) {}
+               MachineOptions{options.key_order == KeyOrder::kFree, options.whitespace_max}) {
+  budget_.SetMeter([this] { return bytes(); });
+}
 
 Result<std::unique_ptr<Engine>> Engine::Create(const Constraint& constraint, const CompileOptions& options,
                                                std::shared_ptr<const VocabularyImpl> vocabulary) {
@@ -48,7 +50,6 @@ size_t Engine::bytes() const {
 
 void Engine::StartCall() {
   budget_.Start(kCallSteps, kCallTime, options_.limits.memory_bytes, nullptr);
-  if (++calls_ % 32 == 0) budget_.Holds(bytes());
 }
 
 Status Engine::Failure() { return budget_.failure(); }

@@ -72,7 +72,6 @@ class Engine {
   bool by_text_ = false;  // the last walk depended on more than the state
   FlatMap mask_index_;
   std::vector<std::vector<uint32_t>> masks_;
-  uint64_t calls_ = 0;
 };
 
 // Front ends: they add to `program` and give its roots (goals whose reachable parts are to be checked).
