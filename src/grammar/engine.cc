@@ -2,7 +2,6 @@
 #include "grammar/engine.h"
 
 #include <algorithm>
-#include <array>
 
 #include "grammar/ebnf.h"
 #include "grammar/regex.h"
@@ -11,7 +10,6 @@ namespace deepinfer::grammar {
 namespace {
 
 constexpr size_t kMasksMax = 1024;          // kept masks of one engine: 16 MB at 128k tokens
-constexpr size_t kLexemeMasksMax = 256;
 constexpr uint64_t kCallSteps = 30'000'000;
 constexpr std::chrono::milliseconds kCallTime{1000};
 
@@ -205,107 +203,6 @@ StateId Engine::Run(StateId state, std::string_view bytes, std::string* text) {
   return state;
 }
 
-bool Engine::Verify(StateId state, int32_t token, const std::string& text) {
-  std::string copy = text;
-  return Run(state, vocabulary_->TokenBytes(static_cast<uint32_t>(token)), &copy) != kDeadState;
-}
-
-void Engine::Walk(const Trie& trie, uint8_t covered, StateId start, const std::string& text, uint32_t* mask) {
-  std::array<StateId, 256> states;
-  std::array<bool, 256> unsure;
-  states[0] = start;
-  unsure[0] = false;
-  const Trie::Node* nodes = trie.nodes.data();
-  const uint32_t size = static_cast<uint32_t>(trie.nodes.size());
-  for (uint32_t i = 0; i < size;) {
-    const Trie::Node& node = nodes[i];
-    if ((node.classes & covered) != 0) {
-      i = node.skip;
-      continue;
-    }
-    const StateId from = states[node.depth];
-    const StateId next = machine_.Next(from, node.byte);
-    if (next == kDeadState) {
-      i = node.skip;
-      continue;
-    }
-    states[node.depth + 1u] = next;
-    unsure[node.depth + 1u] = unsure[node.depth] || (node.byte == ',' && machine_.UnsureComma(from));
-    by_text_ |= unsure[node.depth + 1u];
-    if (node.token >= 0 && (!unsure[node.depth + 1u] || Verify(start, node.token, text))) {
-      for (int32_t token = node.token; token >= 0; token = vocabulary_->NextSame(token)) {
-        mask[token / 32] |= 1u << (token % 32);
-      }
-    }
-    ++i;
-  }
-}
-
-void Engine::WalkSuffixes(const LexemeMask::Suffixes& suffixes, StateId start, StateId after, const std::string& text,
-                          uint32_t* mask) {
-  std::array<StateId, 256> states;
-  std::array<bool, 256> unsure;
-  states[0] = after;
-  unsure[0] = false;
-  for (uint32_t i = 0; i < suffixes.trie.nodes.size();) {
-    const Trie::Node& node = suffixes.trie.nodes[i];
-    const StateId from = states[node.depth];
-    const StateId next = machine_.Next(from, node.byte);
-    if (next == kDeadState) {
-      i = node.skip;
-      continue;
-    }
-    states[node.depth + 1u] = next;
-    const bool check = unsure[node.depth] || (node.byte == ',' && machine_.UnsureComma(from));
-    unsure[node.depth + 1u] = check;
-    by_text_ |= check;
-    if (node.token >= 0) {
-      const auto [begin, end] = suffixes.groups[static_cast<size_t>(node.token)];
-      for (uint32_t j = begin; j < end; ++j) {
-        const uint32_t token = suffixes.tokens[j];
-        if (!check || Verify(start, static_cast<int32_t>(token), text)) mask[token / 32] |= 1u << (token % 32);
-      }
-    }
-    ++i;
-  }
-}
-
-// Kept where a lexeme is met again, as building it costs more than one walk. nullptr: walk.
-const LexemeMask* Engine::MaskOf(LexId lexeme) {
-  if (lexer_.IsAnyText(lexeme)) return &vocabulary_->AnyText();
-  const auto known = lexeme_masks_.find(lexeme);
-  if (known != lexeme_masks_.end()) return &known->second;
-  if (++lexeme_uses_[lexeme] < 2 || lexeme_masks_.size() >= kLexemeMasksMax) return nullptr;
-  return &lexeme_masks_.emplace(lexeme, BuildLexemeMask(&lexer_, lexeme, *vocabulary_)).first->second;
-}
-
-bool Engine::FillInStrings(StateId state, const std::string& text, uint32_t* mask) {
-  std::vector<std::pair<LexId, uint32_t>> strings;
-  if (!machine_.OpenStrings(state, &strings)) return false;
-  std::vector<const LexemeMask*> views;
-  for (const auto& [lexeme, below] : strings) {
-    views.push_back(MaskOf(lexeme));
-    if (views.back() == nullptr) return false;
-  }
-  const size_t words = vocabulary_->mask_words();
-  for (size_t i = 0; i < strings.size(); ++i) {
-    if (i == 0) {
-      std::copy(views[i]->inside.begin(), views[i]->inside.end(), mask);
-    } else {
-      for (size_t word = 0; word < words; ++word) mask[word] |= views[i]->inside[word];
-    }
-  }
-  for (size_t i = 0; i < strings.size(); ++i) {
-    const bool any_text = lexer_.IsAnyText(strings[i].first);
-    for (const LexemeMask::Suffixes& suffixes : views[i]->beyond) {
-      const uint32_t tag = any_text ? lexer_.TagOf(strings[i].first) : 0;
-      const StateId after = machine_.AfterString(strings[i].second, any_text ? std::span<const uint32_t>(&tag, 1) : suffixes.tags);
-      WalkSuffixes(suffixes, state, after, text, mask);
-    }
-  }
-  return true;
-}
-
 Status Engine::FillMask(StateId state, const std::string& text, std::span<uint32_t> mask) {
   if (const uint32_t* known = mask_index_.Find(state)) {
     std::copy(masks_[*known].begin(), masks_[*known].end(), mask.begin());
@@ -322,19 +219,6 @@ Status Engine::FillMask(StateId state, const std::string& text, std::span<uint32
     masks_.emplace_back(mask.begin(), mask.end());
   }
   return Status();
-}
-
-void Engine::FillByWalk(StateId state, const std::string& text, std::span<uint32_t> mask) {
-  const Lexer::Coverage coverage = machine_.PlainCoverage(state);
-  const bool copy = coverage.chars >= VocabularyImpl::kPlainCharsMax || coverage.exact;
-  if (copy) {
-    const std::vector<uint32_t>& plain = vocabulary_->PlainMask(coverage.chars);
-    std::copy(plain.begin(), plain.end(), mask.begin());
-  } else {
-    std::fill(mask.begin(), mask.end(), 0);
-  }
-  vocabulary_->AddRuns(coverage.classes, mask.data());
-  Walk(copy ? vocabulary_->residual() : vocabulary_->all(), coverage.classes, state, text, mask.data());
 }
 
 }  // namespace deepinfer::grammar

@@ -49,7 +49,11 @@ class Engine {
   Status Build(const Constraint& constraint);
   Status Explore(const std::vector<GoalId>& roots);
   std::string WhyEmpty(GoalId goal);
-  void Walk(const Trie& trie, uint8_t covered, StateId state, const std::string& text, uint32_t* mask);
+  // engine_mask.cc
+  void Walk(const Trie& trie, uint32_t begin, uint32_t end, uint8_t covered, StateId at, StateId start, const std::string& text,
+            uint32_t* mask);
+  void FillAnyText(StateId state, LexId lexeme, uint32_t below, uint64_t chars, const std::string& text, uint32_t* mask);
+  void FillMostlyAnyText(StateId state, LexId lexeme, uint32_t below, uint32_t tag, const std::string& text, uint32_t* mask);
   void FillByWalk(StateId state, const std::string& text, std::span<uint32_t> mask);
   bool FillInStrings(StateId state, const std::string& text, uint32_t* mask);
   void WalkSuffixes(const LexemeMask::Suffixes& suffixes, StateId start, StateId after, const std::string& text, uint32_t* mask);

@@ -439,6 +439,15 @@ bool ExprPool::IsFinite(ExprId a) const {
   }
 }
 
+bool ExprPool::IsButForFinitely(ExprId a, ExprId whole) const {
+  if (a == whole) return true;
+  if (nodes_[a].kind != Kind::kAnd) return false;
+  const auto list = lists_[nodes_[a].a];
+  return std::all_of(list.begin(), list.end(), [&](ExprId child) {
+    return child == whole || (nodes_[child].kind == Kind::kNot && IsFinite(nodes_[child].a));
+  }) && std::find(list.begin(), list.end(), whole) != list.end();
+}
+
 ExprId ExprPool::WithoutFiniteExclusions(ExprId a) {
   if (nodes_[a].kind == Kind::kNot && IsFinite(nodes_[a].a)) return kAll;
   if (nodes_[a].kind != Kind::kAnd) return a;

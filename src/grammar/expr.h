@@ -68,6 +68,8 @@ class ExprPool {
   const ByteSet& FirstBytes(ExprId a);
   // Whether the language surely has finitely many words (by shape).
   bool IsFinite(ExprId a) const;
+  // Whether `a` is `whole` but for finitely many words that it denies, by shape.
+  bool IsButForFinitely(ExprId a, ExprId whole) const;
   // `a` with what denies only finitely many words left out of an intersection.
   ExprId WithoutFiniteExclusions(ExprId a);
   // The repeat node's fields, where `a` is one.

@@ -69,6 +69,27 @@ Lexer::Alternatives Lexer::Of(LexId state) const {
   return out;
 }
 
+uint64_t Lexer::AnyTextUpTo(LexId state) const {
+  if (IsAnyText(state)) return kNoMax;
+  const auto list = lists_[states_[state].list];
+  ExprId inner = 0;
+  uint64_t min = 0, max = 0;
+  if (!IsOpenString(state) || list.size() != 2 || !pool_->IsRepeat(list[0], &inner, &min, &max)) return 0;
+  return inner == any_char_ && min == 0 ? max : 0;
+}
+
+bool Lexer::IsMostlyAnyText(LexId state, uint32_t* tag) const {
+  if (!IsOpenString(state)) return false;
+  const auto list = lists_[states_[state].list];
+  size_t open = 0;
+  for (size_t i = 0; i < list.size(); i += 2) {
+    if (pool_->IsFinite(list[i])) continue;
+    if (++open > 1 || !pool_->IsButForFinitely(list[i], text_)) return false;
+    *tag = list[i + 1];
+  }
+  return open == 1;
+}
+
 LexId Lexer::Make(Kind kind, Alternatives alternatives, uint32_t escape) {
   std::vector<uint32_t> list;
   for (const auto& [expr, tag] : alternatives) {

@@ -43,8 +43,20 @@ class Lexer {
     const auto list = lists_[states_[state].list];
     return IsOpenString(state) && list.size() == 2 && list[0] == text_;
   }
-  // REQUIRES: IsAnyText(state).
+  // REQUIRES: one alternative.
   uint32_t TagOf(LexId state) const { return lists_[states_[state].list][1]; }
+  // An open string with one alternative that any text of up to so many characters may end; 0 for others, kNoMax: any text.
+  uint64_t AnyTextUpTo(LexId state) const;
+  // An open string that may go on with any text, under *tag, but for finitely many texts that are of other alternatives or
+  // of none.
+  bool IsMostlyAnyText(LexId state, uint32_t* tag) const;
+  // Where a walk of such a string, having read text whose rest is `rest`, is left with that very rest and tag.
+  bool IsOnly(LexId state, ExprId rest, uint32_t tag) const {
+    const auto list = lists_[states_[state].list];
+    return states_[state].escape == 0 && list.size() == 2 && list[0] == rest && list[1] == tag;
+  }
+  bool InEscape(LexId state) const { return states_[state].escape != 0; }
+  ExprId text() const { return text_; }
   LexId AnyTextString() { return JsonString({{text_, 0}}); }
 
   // Every text of up to `chars` plain characters keeps the lexeme alive; with exact, none longer. So does every run of

@@ -42,7 +42,7 @@ std::vector<std::string> Tokens() {
 class TextClassTest : public testing::Test {
  protected:
   void Agrees(const Constraint& constraint, std::string_view before) {
-    auto compiled = Compile(constraint, vocabulary_, {});
+    auto compiled = Compile(constraint, vocabulary_, options_);
     ASSERT_TRUE(compiled.ok()) << constraint.text << ": " << compiled.status().message();
     Matcher matcher(*compiled);
     std::vector<uint32_t> mask(vocabulary_->mask_words());
@@ -60,6 +60,7 @@ class TextClassTest : public testing::Test {
       ASSERT_TRUE(matcher.AcceptBytes(before.substr(i, 1)).ok()) << constraint.text << " at " << i;
     }
   }
+  CompileOptions options_;
   std::vector<std::string> tokens_ = Tokens();
   std::shared_ptr<const Vocabulary> vocabulary_ = Vocabulary::Create(tokens_, {}, std::vector<uint32_t>{kStop});
 };
@@ -100,6 +101,31 @@ TEST_F(TextClassTest, PatternsOverClasses) {
   Agrees(Constraint::JsonSchema(R"({"type":"string","pattern":"^[a-z]{0,20}$"})"), "\"abcdefghij");
   Agrees(Constraint::JsonSchema(R"({"type":"string","maxLength":20})"), "\"abcdefghij");
   Agrees(Constraint::JsonSchema(R"({"type":"string","minLength":3,"maxLength":40})"), "\"abcdefghij");
+}
+
+TEST_F(TextClassTest, LongTokensAtLengthLimits) {
+  for (int limit : {47, 48, 49, 60, 100, 160, 300}) {
+    const std::string schema = fmt::format(R"({{"type":"object","properties":{{"a":{{"type":"string","maxLength":{}}}}}}})", limit);
+    Agrees(Constraint::JsonSchema(schema), "{\"a\":\"xyz");
+  }
+}
+
+TEST_F(TextClassTest, KeysBesideOthers) {
+  const char* schemas[] = {
+      R"({"type":"object","properties":{"a":{"type":"string"},"ab":{},"b\"c":{},"\u6c49x":{},"\ud83d\ude00":{}},"required":["ab"]})",
+      R"({"type":"object","properties":{"a":{"type":"string"},"":{}},"additionalProperties":{"type":"integer"}})",
+      R"({"type":"object","properties":{"abc":false,"a/b":{"type":"null"}},"minProperties":1})", R"({"type":"object","maxProperties":1})"};
+  for (const char* schema : schemas) {
+    for (KeyOrder order : {KeyOrder::kSchema, KeyOrder::kFree}) {
+      options_.key_order = order;
+      Agrees(Constraint::JsonSchema(schema), "{\"");
+      Agrees(Constraint::JsonSchema(schema), "{\"ab\"");
+      Agrees(Constraint::JsonSchema(schema), "{\"\\u00");
+      Agrees(Constraint::JsonSchema(schema), "{\"\xE6\xB1");
+    }
+  }
+  options_.key_order = KeyOrder::kFree;
+  Agrees(Constraint::JsonSchema(R"({"type":"object","additionalProperties":{"type":"integer"}})"), R"({"ab":1,"x@y":2,"a)");
 }
 
 TEST_F(TextClassTest, FormatsAndKeys) {

@@ -71,6 +71,7 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) continue;
     all.push_back(id);
+    if (tokens_[id].size() > kShortBytesMax) long_tokens_.push_back(id);
     classes[id] = ClassesOf(tokens_[id]);
     for (size_t k = 0; k < runs_.size(); ++k) {
       if ((classes[id] & TextClasses()[k].bit) != 0) runs_[k][id / 32] |= 1u << (id % 32);
@@ -82,6 +83,7 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
     }
     for (size_t k = length; k <= kPlainCharsMax; ++k) plain_[k][id / 32] |= 1u << (id % 32);
   }
+  std::stable_sort(long_tokens_.begin(), long_tokens_.end(), [&](uint32_t a, uint32_t b) { return tokens_[a].size() > tokens_[b].size(); });
   all_ = Build(all, classes);
   residual_ = Build(residual, classes);
   Budget budget;

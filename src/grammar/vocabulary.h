@@ -28,6 +28,7 @@ struct LexemeMask;
 class VocabularyImpl : public Vocabulary {
  public:
   static constexpr size_t kPlainCharsMax = 32;
+  static constexpr size_t kShortBytesMax = 48;
 
   VocabularyImpl(std::span<const std::string> token_bytes, std::span<const uint32_t> special, std::span<const uint32_t> stop);
 
@@ -48,6 +49,8 @@ class VocabularyImpl : public Vocabulary {
   void AddRuns(uint8_t classes, uint32_t* mask) const;
   // The view from inside a string of any text (grammar/lexeme_mask.h); the same for all grammars. Tags are to be ignored.
   const LexemeMask& AnyText() const { return *any_text_; }
+  // Tokens of more than kShortBytesMax bytes, longest first.
+  const std::vector<uint32_t>& long_tokens() const { return long_tokens_; }
   // Next token with the same bytes, or -1.
   int32_t NextSame(int32_t token) const { return next_same_[static_cast<size_t>(token)]; }
 
@@ -58,6 +61,7 @@ class VocabularyImpl : public Vocabulary {
   std::vector<bool> is_stop_;
   std::vector<uint32_t> stop_ids_;
   std::vector<int32_t> next_same_;
+  std::vector<uint32_t> long_tokens_;
   Trie all_, residual_;
   std::vector<std::vector<uint32_t>> plain_;
   std::array<std::vector<uint32_t>, 8> runs_;  // in the order of TextClasses()
