@@ -13,21 +13,31 @@ namespace grammar = deepinfer::grammar;
 
 namespace {
 
+constexpr uint32_t kStop = 256, kMarker = 257;
+
 std::shared_ptr<const grammar::Vocabulary> SmallVocabulary() {
   std::vector<std::string> tokens;
   for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
-  tokens.emplace_back("");
+  tokens.insert(tokens.end(), {"", ""});
   for (const char* text : {"\",\"", "\":", "ab", "{\"", "\"}", "[1,", "12", "\\u00", "\xE6\xB1"}) tokens.emplace_back(text);
-  const uint32_t stop[] = {256};
-  return grammar::Vocabulary::Create(tokens, {}, stop);
+  const uint32_t stop[] = {kStop}, special[] = {kMarker};
+  return grammar::Vocabulary::Create(tokens, special, stop);
 }
 
 grammar::Constraint MakeConstraint(uint8_t kind, std::string text) {
-  switch (kind % 5) {
+  switch (kind % 7) {
     case 0: return grammar::Constraint::Regex(std::move(text));
     case 1: return grammar::Constraint::Grammar(std::move(text));
     case 2: return grammar::Constraint::Lark(std::move(text));
     case 3: return grammar::Constraint::StructuralTag(std::move(text));
+    case 4: return grammar::Constraint::Choice({text, text.substr(text.size() / 2), "x" + text});
+    case 5: {
+      grammar::DsmlOptions options;
+      options.dsml_token = kMarker;
+      options.required = text.size() % 2 == 0;
+      options.v41 = text.size() % 3 != 0;
+      return grammar::Constraint::Dsml({{"f", std::move(text), true}, {"g", "", false}}, options);
+    }
     default: return grammar::Constraint::JsonSchema(std::move(text));
   }
 }
@@ -63,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (allowed.empty()) std::abort();
     const uint32_t token = allowed[data[i] % allowed.size()];
-    if (token == 256) return 0;
+    if (token == kStop) return 0;
     if (!matcher.Accept(token).ok()) return 0;
   }
   return 0;

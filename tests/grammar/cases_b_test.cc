@@ -214,6 +214,35 @@ TEST_F(CasesB, B25LargeBounds) {
   }
 }
 
+// There is no setting for separators; a member of that name in the schema is an unknown keyword and changes nothing.
+TEST_F(CasesB, B27NoCustomSeparators) {
+  auto grammar = TrySchema(
+      R"({"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["a","b"],)"
+      R"("x-guidance":{"key_separator":":\"","item_separator":", \n"}})");
+  Check(grammar, {R"({"a":"x","b":1})", R"({"a": "x", "b": 1})"}, {R"({"a":""x","b":1})", R"({"a":"x"b":1})"});
+}
+
+// The matcher's part of a draft block in which the thinking ends: what comes before the end is never fed, so at any split
+// the drafts behind it are checked from the start, and refused ones are rolled back without a trace.
+TEST_F(CasesB, B28ThinkingEndInsideADraftBlock) {
+  auto grammar = TrySchema(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})");
+  ASSERT_TRUE(grammar.ok());
+  const std::string answer = "{\"a\":1}";
+  std::vector<uint32_t> before(vocabulary_->mask_words()), after(before);
+  for (size_t behind = 0; behind <= 5; ++behind) {
+    Matcher matcher(*grammar);
+    ASSERT_TRUE(matcher.FillMask(before).ok());
+    size_t fed = 0;
+    for (; fed < behind; ++fed) ASSERT_TRUE(matcher.Accept(static_cast<uint8_t>(answer[fed])).ok());
+    EXPECT_FALSE(matcher.Accept('h').ok());
+    matcher.Rollback(fed);
+    ASSERT_TRUE(matcher.FillMask(after).ok());
+    EXPECT_EQ(before, after);
+    EXPECT_TRUE(matcher.AcceptBytes(answer).ok());
+    EXPECT_TRUE(matcher.IsFinished());
+  }
+}
+
 TEST_F(CasesB, B32NothingAfterTheEnd) {
   Matcher regex(*Try(Constraint::Regex("yes")));
   ASSERT_TRUE(regex.AcceptBytes("yes").ok());
@@ -228,6 +257,38 @@ TEST_F(CasesB, B32NothingAfterTheEnd) {
   std::vector<uint32_t> mask(vocabulary_->mask_words());
   ASSERT_TRUE(choice.FillMask(mask).ok());
   for (uint32_t token = 0; token < vocabulary_->size(); ++token) EXPECT_EQ(mask[token / 32] >> (token % 32) & 1, token == 256 ? 1u : 0u);
+}
+
+TEST_F(CasesB, B34ToolWithoutParameters) {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
+  tokens.insert(tokens.end(), {"", ""});
+  const auto vocabulary = Vocabulary::Create(tokens, std::vector<uint32_t>{257}, std::vector<uint32_t>{256});
+  for (const char* parameters : {"", "{}", R"({"type":"object"})", R"({"type":"object","properties":{}})",
+                                 R"({"type":"object","properties":{},"additionalProperties":false})"}) {
+    for (bool v41 : {true, false}) {
+      DsmlOptions options;
+      options.dsml_token = 257;
+      options.required = true;
+      options.parallel = false;
+      options.v41 = v41;
+      auto compiled = Compile(Constraint::Dsml({{"now", parameters, true}}, options), vocabulary, {});
+      ASSERT_TRUE(compiled.ok()) << parameters << ": " << compiled.status().message();
+      Matcher matcher(*compiled);
+      const std::string call = v41 ? "\n\n<@ calls>\n<@ invoke name=\"now\">\n\n</@ invoke>\n</@ calls>"
+                                   : "\n\n<@tool_calls>\n<@invoke name=\"now\">\n</@invoke>\n</@tool_calls>";
+      for (size_t i = 0; i < call.size(); ++i) {
+        ASSERT_FALSE(matcher.IsComplete()) << i;
+        ASSERT_TRUE(matcher.Accept(call[i] == '@' ? 257 : static_cast<uint8_t>(call[i])).ok()) << parameters << " at " << call.substr(0, i);
+      }
+      EXPECT_TRUE(matcher.IsFinished()) << parameters;
+      // Blanks for ever are no way to go on: behind the name there is one line feed or a parameter.
+      Matcher blanks(*compiled);
+      for (char c : call.substr(0, call.find("now") + 6)) ASSERT_TRUE(blanks.Accept(c == '@' ? 257 : static_cast<uint8_t>(c)).ok());
+      EXPECT_FALSE(blanks.CanAcceptBytes("   "));
+      EXPECT_FALSE(blanks.CanAcceptBytes("\n\n\n"));
+    }
+  }
 }
 
 TEST_F(CasesB, B36PaddedVocabulary) {
@@ -263,6 +324,18 @@ TEST_F(CasesB, B41PropertyOrder) {
   Check(Try(Constraint::JsonSchema(schema), free_order), {R"({"b":1,"a":2})", R"({"a":2,"x":0,"b":1})"}, {R"({"b":1,"b":1,"a":2})", R"({"a":2,"x":0,"x":0,"b":1})"});
   const std::string one_of = R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a"],"oneOf":[{"required":["b"]},{"required":["c"]}]})";
   Check(Try(Constraint::JsonSchema(one_of), free_order), {R"({"a":1,"b":2})", R"({"c":0,"a":1})"}, {R"({"a":1})", R"({"a":1,"b":1,"c":1})"});
+}
+
+// No dialect here has rules limited by tokens: the attribute is refused by name. A request cut short has a valid prefix.
+TEST_F(CasesB, B42ZeroBudgetInsideARule) {
+  Refused(Constraint::Lark("start: a\na[max_tokens=0]: /x+/\n"), "attributes");
+  Refused(Constraint::Lark("start: a\na[lazy, max_tokens=1]: /x+/\n"), "attributes");
+  Check(Try(Constraint::Regex("x{0}")), {""}, {"x"});
+  Check(Try(Constraint::Grammar("root ::= [x]{0}\n")), {""}, {"x"});
+  Matcher matcher(*Try(Constraint::Regex("abcdefghij")));
+  ASSERT_TRUE(matcher.Accept('a').ok());
+  EXPECT_FALSE(matcher.IsComplete());
+  EXPECT_TRUE(matcher.CanAcceptBytes("bcdefghij"));
 }
 
 TEST_F(CasesB, B44UndefinedRules) {
