@@ -40,6 +40,7 @@ struct EngineOptions {
   std::string variant;              // kernel variant of the CPU backend; empty: the best
   std::string activations = "fp32";  // or "bf16", "fp8"
   int num_threads = 0;              // of the CPU backend; 0: every core
+  std::string engram_tables = "host";  // of the CUDA backend: pinned host memory that the card reads, or "device"
 
   int64_t context_max = 0;          // tokens of a request, prompt and answer; 0: what the model was made for
   int64_t kv_memory_bytes = int64_t{256} << 20;

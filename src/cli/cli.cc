@@ -65,6 +65,9 @@ void AddBackendOptions(CLI::App& app, ModelOptions* model) {
       ->check(CLI::IsMember({"fp32", "bf16", "fp8"}))
       ->capture_default_str();
   app.add_option("--threads", model->threads, "threads of the cpu backend (default: every core)")->check(CLI::Range(0, 1024));
+  app.add_option("--engram-tables", model->engram_tables, "of the cuda backend: on the host, pinned, or on the device")
+      ->check(CLI::IsMember({"host", "device"}))
+      ->capture_default_str();
 }
 
 void AddContextOptions(CLI::App& app, ModelOptions* model) {

@@ -93,6 +93,7 @@ Result<std::unique_ptr<engine::LoadedModel>> LoadModel(const ModelOptions& optio
   DI_ASSIGN_OR_RETURN(std::unique_ptr<engine::LoadedModel> loaded,
                       engine::LoadedModel::Load(directory, {.name = BackendName(options),
                                                             .num_threads = options.threads,
+                                                            .engram_tables = options.engram_tables,
                                                             .variant = options.variant}));
   for (const std::string& warning : loaded->checkpoint().warnings()) Note("warning: {}\n", warning);
   return loaded;

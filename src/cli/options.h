@@ -20,6 +20,7 @@ struct ModelOptions {
   std::string variant;             // kernel variant of the CPU backend; empty: the best
   std::string activations = "fp32";
   int threads = 0;
+  std::string engram_tables = "host";
   int64_t context = 0;
   int64_t chunk = 512;
   bool offline = false;

@@ -35,6 +35,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& op
   DI_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded,
                       LoadedModel::Load(options.model_directory, {.name = options.backend,
                                                                   .num_threads = options.num_threads,
+                                                                  .engram_tables = options.engram_tables,
                                                                   .variant = options.variant}));
   std::unique_ptr<BatchEngine> engine(new BatchEngine(options, std::move(loaded)));
   DI_RETURN_IF_ERROR(engine->Prepare());

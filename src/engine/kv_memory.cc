@@ -134,14 +134,25 @@ Result<KvMemory> KvMemory::Create(const checkpoint::ModelConfig& model, const sc
 }
 
 void KvMemory::SetTables(const Tables& tables) {
-  const auto put = [&](const backend::Buffer& buffer, const std::vector<int32_t>& values) {
+  // A long context's tables are megabytes, of which a step changes little.
+  constexpr size_t kPiece = 4096;
+  const auto put = [&](const backend::Buffer& buffer, const std::vector<int32_t>& values, std::vector<int32_t>* there) {
     DI_CHECK(values.size() * 4 <= buffer.size_bytes());
-    backend_->CopyToDevice(buffer.data(), values.data(), values.size() * 4);
+    const bool all = there->size() != values.size();
+    if (all) there->resize(values.size());
+    for (size_t begin = 0; begin < values.size(); begin += kPiece) {
+      const auto from = values.begin() + static_cast<std::ptrdiff_t>(begin);
+      const auto to = values.begin() + static_cast<std::ptrdiff_t>(std::min(begin + kPiece, values.size()));
+      const auto old = there->begin() + static_cast<std::ptrdiff_t>(begin);
+      if (!all && std::equal(from, to, old)) continue;
+      std::copy(from, to, old);
+      backend_->CopyToDevice(buffer.as<int32_t>() + begin, &*from, static_cast<size_t>(to - from) * 4);
+    }
   };
-  put(blocks_, tables.blocks);
+  put(blocks_, tables.blocks, &on_device_.blocks);
   for (const auto group : {kv::kEarly, kv::kLate}) {
-    put(pages_[group], tables.pages[group]);
-    put(first_pages_[group], tables.first_pages[group]);
+    put(pages_[group], tables.pages[group], &on_device_.pages[group]);
+    put(first_pages_[group], tables.first_pages[group], &on_device_.first_pages[group]);
   }
 }
 

@@ -72,6 +72,7 @@ class KvMemory {
   std::vector<backend::Buffer> windows_, globals_, rings_;  // windows: of the layers, then of the draft stages
   std::array<backend::Buffer, kv::kLayerGroups> pages_, first_pages_;
   backend::Buffer blocks_, ring_slots_, index_;
+  Tables on_device_;  // as the last SetTables left them
   model::deepseek_v41::Caches caches_;
   std::vector<backend::WindowCache> draft_windows_;
   size_t first_late_ = 0;

@@ -9,12 +9,15 @@
 namespace deepinfer::engine {
 
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options) {
+  if (options.engram_tables != "host" && options.engram_tables != "device") {
+    return Error(Code::kInvalidArgument, "engram tables on \"{}\": expected host or device", options.engram_tables);
+  }
   if (options.name == "reference") {
     if (options.variant.empty()) return backend::CreateReference();
     return Error(Code::kInvalidArgument, "variant \"{}\": the reference backend has none", options.variant);
   }
   if (options.name == "cpu") return backend::CreateCpu({.num_threads = options.num_threads, .variant = options.variant});
-  if (options.name == "cuda") return backend::CreateCuda({.tables_on_host = options.tables_on_host});
+  if (options.name == "cuda") return backend::CreateCuda({.tables_on_host = options.engram_tables == "host"});
   return Error(Code::kInvalidArgument, "backend \"{}\": there are cpu, cuda and reference", options.name);
 }
 

@@ -17,7 +17,7 @@ namespace deepinfer::engine {
 struct BackendOptions {
   std::string name = "cpu";  // "cpu", "cuda" or "reference"
   int num_threads = 0;       // 0: every core this process may use
-  bool tables_on_host = true;  // CUDA: Engram tables in pinned host memory, else on the device
+  std::string engram_tables = "host";  // CUDA: in pinned host memory that the device reads, or on the "device"
   std::string variant;       // CPU: force a kernel variant ("avx512", "avx2", "portable"); empty: the best
 };
 

@@ -82,6 +82,7 @@ void AddEngineSettings(ServerConfig* c, std::vector<Setting>* s) {
       {g, "variant", "kernel variant of the cpu backend: avx512, avx2, portable (default: the best)", &e.variant});
   s->push_back({g, "activations", "rounding of matrix inputs: fp32, bf16 or fp8", &e.activations});
   s->push_back({g, "threads", "threads of the cpu backend; 0: every core", &e.num_threads});
+  s->push_back({g, "engram-tables", "of the cuda backend: on the host, pinned, or on the device", &e.engram_tables});
   s->push_back(
       {g, "ctx", "most tokens of a request, prompt and answer; 0: what the model was made for", &e.context_max});
   s->push_back({g, "kv-memory-bytes", "memory for the KV cache", &e.kv_memory_bytes});

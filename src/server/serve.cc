@@ -88,7 +88,8 @@ Result<int> Serve(ServerConfig config, const std::string& model_directory) {
                            .Add("model_identity", engine->model_identity())
                            .Add("numeric_identity", engine->numeric_identity())
                            .Add("system_fingerprint", api->system_fingerprint())
-                           .Add("context_max", engine->context_max())));
+                           .Add("context_max", engine->context_max())
+                           .Add("memory_plan", engine->memory_plan())));
 
   Service service;
   service.add_routes = [&](Router* router) {
