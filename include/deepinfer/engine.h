@@ -151,6 +151,10 @@ struct EngineStats {
   double device_idle_seconds = 0;  // a GPU's, between steps or for want of work
   // By place in a block of drafts: how many were verified, and how many of those were accepted. Empty: no drafts.
   std::vector<int64_t> drafts_verified, drafts_accepted;
+  int64_t drafts_made = 0;
+  double draft_gain = 0;  // tokens/s with drafts over those without, as the engine estimates it; 0: not known yet
+  double draft_calibration_error = 0;  // mean |expected - seen| acceptance of a draft
+  double draft_schedule_seconds = 0;   // spent on deciding which drafts pay
 };
 
 using GenerationId = uint64_t;  // never 0

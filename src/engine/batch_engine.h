@@ -41,6 +41,7 @@ class BatchEngine final : public Engine {
 
   // For tests: "" or what is wrong with scheduler and cache. REQUIRES: own_thread is false.
   std::string FindViolation() const { return scheduler_->FindViolation(); }
+  const sched::Cache& cache() const { return scheduler_->cache(); }
   // For tests (StepExecutor::DraftsFn). REQUIRES: nothing was submitted yet.
   void set_drafts_fn(StepExecutor::DraftsFn fn) { executor_->set_drafts_fn(std::move(fn)); }
 
@@ -70,6 +71,7 @@ class BatchEngine final : public Engine {
   bool TakeMessages();
   bool PlanOne(StepJob** job);
   void Finish(StepJob* job);
+  void NoteDrafts(const StepJob& job);
   void Deliver(const StepJob& job, sched::RequestId request, const sched::EntryResult& result, const std::string& error);
   void Accept(Submission submission);
   void EndGeneration(GenerationId id, int choice, deepinfer::FinishReason reason);
@@ -99,6 +101,7 @@ class BatchEngine final : public Engine {
   std::vector<sched::Ended> ended_;
   int64_t answer_tokens_ = 0;
   std::vector<int64_t> drafts_verified_, drafts_accepted_;  // by place in the block
+  DraftReport draft_report_{.wants_rows = true};
 
   mutable std::mutex mutex_;
   std::condition_variable loop_wakes_, executor_wakes_, waiter_wakes_;

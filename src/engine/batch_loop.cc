@@ -23,6 +23,7 @@ void BatchEngine::CloseIfDone(const std::shared_ptr<Generation>& generation) {
 
 void BatchEngine::Accept(Submission submission) {
   Generation& generation = *submission.generation;
+  if (submission.choices[0]->settings().drafts == kDraftsAsTheyPay && !draft_report_.wants_rows) submission.spec.drafts = 0;
   const Result<std::vector<sched::RequestId>> ids = scheduler_->Submit(std::move(submission.spec), NowMs());
   if (!ids.ok()) {
     for (size_t c = 0; c < submission.choices.size(); ++c) {
@@ -135,16 +136,28 @@ void BatchEngine::Finish(StepJob* job) {
   for (size_t i = 0; i < job->plan.forks.size(); ++i) {
     Deliver(*job, job->plan.forks[i].request, job->fork_results[i], job->errors[entries.size() + i]);
   }
-  for (const Verified& verified : job->verified) {
+  NoteDrafts(*job);
+  free_jobs_.push_back(job);
+  CollectEnded();
+  UpdateStats();
+}
+
+void BatchEngine::NoteDrafts(const StepJob& job) {
+  if (config_.draft_rows == 0 || !job.status.ok()) return;
+  for (const Verified& verified : job.verified) {
     for (int32_t j = 0; j < verified.drafts; ++j) {
       const auto place = static_cast<size_t>(j);
       ++drafts_verified_[place];
       drafts_accepted_[place] += j < verified.accepted;
     }
   }
-  free_jobs_.push_back(job);
-  CollectEnded();
-  UpdateStats();
+  if (job.drafts.wants_rows != draft_report_.wants_rows) {
+    for (const std::unique_ptr<Stream>& stream : streams_) {
+      if (stream == nullptr || stream->drawing()->settings().drafts != kDraftsAsTheyPay) continue;
+      scheduler_->SetDrafts(stream->request, job.drafts.wants_rows ? config_.draft_rows : 0);
+    }
+  }
+  draft_report_ = job.drafts;
 }
 
 // Requests that hold nothing any more. One whose stream is still open ended for a reason of the scheduler's.
@@ -183,7 +196,11 @@ void BatchEngine::UpdateStats() {
             .scratch_bytes = executor_->scratch_bytes(),
             .device_idle_seconds = loaded_->backend().idle_seconds(),
             .drafts_verified = drafts_verified_,
-            .drafts_accepted = drafts_accepted_};
+            .drafts_accepted = drafts_accepted_,
+            .drafts_made = draft_report_.drafted,
+            .draft_gain = draft_report_.gain,
+            .draft_calibration_error = draft_report_.calibration_error,
+            .draft_schedule_seconds = draft_report_.schedule_seconds};
 }
 
 bool BatchEngine::Step() {

@@ -2,6 +2,7 @@
 #include "engine/step_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 
 #include "core/check.h"
@@ -12,6 +13,14 @@ namespace deepinfer::engine {
 using model::deepseek_v41::Segment;
 using sched::EntryKind;
 using sched::PlanEntry;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
 
 StepExecutor::StepExecutor(const LoadedModel& loaded, const sched::Config& config, KvMemory memory)
     : loaded_(loaded),
@@ -39,6 +48,7 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& lo
   if (drafts) {
     DI_ASSIGN_OR_RETURN(executor->drafter_,
                         Drafter::Create(loaded, config, activations, executor->memory_.draft_windows()));
+    executor->schedule_.emplace(config.slots, config.draft_rows);
   }
   const Result<WarmUpResult> warm_up = WarmUp(loaded, config, &executor->memory_, executor->model_.get());
   if (!warm_up.ok()) return warm_up.status().In("running the shapes of all steps once");
@@ -110,6 +120,35 @@ int32_t StepExecutor::RowsOf(const PlanEntry& entry, const Choice& choice) const
   return static_cast<int32_t>(std::max<int64_t>(0, std::min({int64_t{entry.rows}, room, 1 + known})));
 }
 
+void StepExecutor::ChooseDrafts(const StepJob& job) {
+  verify_.clear();
+  shape_ = {};
+  double sure_tokens = 0;
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    if (entry.kind == EntryKind::kPrefill) {
+      shape_.prompt_rows += entry.rows;
+      sure_tokens += entry.samples ? 1 : 0;
+      continue;
+    }
+    const Choice& choice = *job.entry_choices[i];
+    const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    const int32_t rows = RowsOf(entry, choice);
+    if (rows == 0) continue;
+    ++shape_.rows;
+    sure_tokens += 1;
+    shape_.context += static_cast<double>(slot.length);
+    verify_.push_back({.confidence = slot.drafts.confidence,
+                       .bucket = spec::TemperatureBucket(choice.settings().sampling.temperature),
+                       .limit = rows - 1,
+                       .fixed = choice.settings().drafts != kDraftsAsTheyPay});
+  }
+  if (!schedule_) return;
+  const Clock::time_point start = Clock::now();
+  schedule_->Verify(verify_, shape_, sure_tokens);
+  schedule_seconds_ += SecondsSince(start);
+}
+
 // Row i runs draft i - 1, with the drafts before it in its view.
 void StepExecutor::AddDecode(const PlanEntry& entry, int32_t rows) {
   Slot& slot = slots_[static_cast<size_t>(entry.slot)];
@@ -133,7 +172,8 @@ void StepExecutor::BuildStep(const StepJob& job) {
   window_tokens_.clear();
   ids_.clear();
   logit_rows_.clear();
-  size_t token = 0;
+  ChooseDrafts(job);
+  size_t token = 0, verify = 0;
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
     const PlanEntry& entry = job.plan.entries[i];
     EntryRows rows{.first = static_cast<int32_t>(ids_.size()), .first_logit = static_cast<int32_t>(logit_rows_.size())};
@@ -149,7 +189,7 @@ void StepExecutor::BuildStep(const StepJob& job) {
       }
     } else {
       rows.begin = slots_[static_cast<size_t>(entry.slot)].length - 1;
-      rows.count = RowsOf(entry, *job.entry_choices[i]);
+      if (RowsOf(entry, *job.entry_choices[i]) > 0) rows.count = 1 + verify_[verify++].drafts;
       AddDecode(entry, rows.count);
       for (int32_t r = 0; r < rows.count; ++r) logit_rows_.push_back(rows.first + r);
     }
@@ -163,6 +203,7 @@ void StepExecutor::BuildStep(const StepJob& job) {
 }
 
 void StepExecutor::Run(StepJob* job) {
+  const Clock::time_point start = Clock::now();
   BuildStep(*job);
   StartMasks(*job);
   ListDraws(*job);
@@ -171,9 +212,17 @@ void StepExecutor::Run(StepJob* job) {
   if (job->status.ok()) job->status = ScorePrompts();
   if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
   Select(job);
-  if (drafter_ == nullptr || !job->status.ok() || ids_.empty()) return;
-  StoreContext(*job, EntryKind::kDecode);
-  DraftNext(*job);
+  if (drafter_ == nullptr || !job->status.ok()) return;
+  if (!ids_.empty()) {
+    Observe(*job, SecondsSince(start));
+    StoreContext(*job, EntryKind::kDecode);
+    DraftNext(*job);
+  }
+  job->drafts = {.wants_rows = schedule_->wants_rows(),
+                 .drafted = drafted_,
+                 .gain = schedule_->expected_gain(),
+                 .calibration_error = schedule_->calibration().Error(),
+                 .schedule_seconds = schedule_seconds_};
 }
 
 void StepExecutor::StartMasks(const StepJob& job) {
@@ -262,6 +311,17 @@ Status StepExecutor::ScorePrompts() {
   return Status();
 }
 
+void StepExecutor::Observe(const StepJob& job, double seconds) {
+  size_t at = 0;
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    if (job.plan.entries[i].kind == EntryKind::kPrefill || entry_rows_[i].count == 0) continue;
+    const spec::VerifyRequest& request = verify_[at++];
+    shape_.rows += request.drafts;
+    if (request.drafts > 0) schedule_->Observe(request, job.verified[i].accepted, job.entry_results[i].finished);
+  }
+  schedule_->ObserveStep(shape_, seconds);
+}
+
 void StepExecutor::PushToken(Slot* slot, int32_t token) const {
   std::rotate(slot->newest.begin(), slot->newest.end() - 1, slot->newest.end());
   slot->newest[0] = token;
@@ -292,7 +352,6 @@ sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, in
     result.finished = choice->ended();
     if (r + 1 < rows && slot.drafts.tokens[static_cast<size_t>(r)] != token) break;
   }
-  slot.drafts.Clear();
   return result;
 }
 
@@ -300,7 +359,7 @@ void StepExecutor::Select(StepJob* job) {
   const sched::StepPlan& plan = job->plan;
   job->tokens.clear();
   job->drawn.clear();
-  job->verified.clear();
+  job->verified.assign(plan.entries.size(), {});
   job->entry_results.assign(plan.entries.size(), {});
   job->fork_results.assign(plan.forks.size(), {});
   job->errors.assign(plan.entries.size() + plan.forks.size(), {});
@@ -320,8 +379,7 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
     const auto places = std::span(row_draws_).subspan(static_cast<size_t>(rows.first_logit), static_cast<size_t>(draws));
     job->entry_results[i] = DrawRows(choice, entry.slot, rows.first_logit, places, job, &job->errors[i]);
     if (entry.kind == EntryKind::kPrefill) continue;
-    job->verified.push_back(
-        {.drafts = std::max(0, rows.count - 1), .accepted = std::max(0, job->entry_results[i].num_tokens - 1)});
+    job->verified[i] = {.drafts = std::max(0, rows.count - 1), .accepted = std::max(0, job->entry_results[i].num_tokens - 1)};
   }
   for (size_t f = 0; f < job->plan.forks.size(); ++f) {
     const sched::Fork& fork = job->plan.forks[f];
@@ -350,14 +408,17 @@ void StepExecutor::StoreContext(const StepJob& job, EntryKind kind) {
   drafter_->StoreContext(taps);
 }
 
-void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot_index, Choice* choice) {
-  if (result.failed || result.finished || result.num_tokens == 0 || choice->settings().drafts == 0) return;
+void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot_index,
+                                   int32_t planned, Choice* choice) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  slot.drafts.Clear();
+  if (result.failed || result.finished || result.num_tokens == 0) return;
   const auto s = static_cast<size_t>(slot_index);
   const int64_t newest = slot.length - 1;
-  const int32_t wanted = choice->settings().drafts == kDraftsAsTheyPay ? drafter_->block_size() : choice->settings().drafts;
+  const int32_t set = choice->settings().drafts;
+  const int32_t wanted = set == kDraftsAsTheyPay ? drafter_->block_size() : set;
   // The last token that it may get is drawn from a row that is no draft's.
-  const auto drafts = static_cast<int32_t>(std::min<int64_t>(wanted, choice->tokens_left() - 1));
+  const auto drafts = static_cast<int32_t>(std::min<int64_t>({wanted, planned, choice->tokens_left() - 1}));
   // The block's own keys need pages, which are there but right behind a prompt's last chunk at times.
   const int64_t block_end = newest + drafter_->block_size();
   if (drafts <= 0 || (block_end - 1) / kv::kBlockTokens >= job.page_ends[kv::kLate][s]) return;
@@ -371,20 +432,49 @@ void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult&
                              .out = &slot.drafts});
 }
 
+void StepExecutor::ChooseBlocks() {
+  spec::StepShape next;
+  int32_t asking = 0;
+  for (const DraftRequest& request : draft_requests_) {
+    asking += request.choice->settings().drafts == kDraftsAsTheyPay;
+    ++next.rows;
+    next.context += static_cast<double>(request.position);
+  }
+  const int32_t depth = schedule_->Depth(asking, next);
+  int32_t participants = depth > 0 ? schedule_->Participants() : 0;
+  std::erase_if(draft_requests_, [&](DraftRequest& request) {
+    if (request.choice->settings().drafts != kDraftsAsTheyPay) return false;
+    request.drafts = std::min(request.drafts, depth);
+    return participants-- <= 0;
+  });
+}
+
 void StepExecutor::DraftNext(const StepJob& job) {
   draft_requests_.clear();
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
-    AddDraftRequest(job, job.entry_results[i], job.plan.entries[i].slot, job.entry_choices[i].get());
+    const PlanEntry& entry = job.plan.entries[i];
+    const int32_t planned = entry.kind == EntryKind::kDecode ? entry.rows - 1 : config_.draft_rows;
+    AddDraftRequest(job, job.entry_results[i], entry.slot, planned, job.entry_choices[i].get());
   }
   for (size_t f = 0; f < job.plan.forks.size(); ++f) {
-    AddDraftRequest(job, job.fork_results[f], job.plan.forks[f].slot, job.fork_choices[f].get());
+    AddDraftRequest(job, job.fork_results[f], job.plan.forks[f].slot, config_.draft_rows, job.fork_choices[f].get());
   }
+  Clock::time_point start = Clock::now();
+  ChooseBlocks();
+  schedule_seconds_ += SecondsSince(start);
+  start = Clock::now();
   drafter_->Run(draft_requests_);
-  if (!drafts_fn_) return;
+  const double seconds = SecondsSince(start);
+  int32_t depth = 0;
   for (const DraftRequest& request : draft_requests_) {
+    depth = std::max(depth, request.drafts);
+    drafted_ += static_cast<int64_t>(request.out->tokens.size());
+    schedule_->NoteConfidence(spec::TemperatureBucket(request.choice->settings().sampling.temperature), request.out->confidence);
+    if (!drafts_fn_) continue;
     drafts_fn_(request.choice->settings(), request.position, &request.out->tokens);
     request.out->confidence.resize(request.out->tokens.size());
   }
+  if (depth > 0) schedule_->ObserveBlock(static_cast<int32_t>(draft_requests_.size()), depth, seconds);
 }
 
 }  // namespace deepinfer::engine

@@ -15,6 +15,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/choice.h"
@@ -25,6 +26,7 @@
 #include "engine/mask_worker.h"
 #include "model/deepseek_v41/forward.h"
 #include "sched/scheduler.h"
+#include "spec/draft_schedule.h"
 
 namespace deepinfer::engine {
 
@@ -32,6 +34,15 @@ namespace deepinfer::engine {
 struct Verified {
   int32_t drafts = 0;  // run
   int32_t accepted = 0;
+};
+
+// How drafting goes, after a step.
+struct DraftReport {
+  bool wants_rows = false;  // requests that leave it to the schedule should have rows for drafts in the next plans
+  int64_t drafted = 0;      // drafts made since the start
+  double gain = 0;          // expected tokens/s with drafts over those without; 0: not known
+  double calibration_error = 0;
+  double schedule_seconds = 0;  // spent on deciding, since the start
 };
 
 // A plan with all that it refers to: made by the engine right after Scheduler::Plan, executed later, possibly elsewhere.
@@ -48,8 +59,9 @@ struct StepJob {
   std::vector<int32_t> tokens;
   std::vector<Drawn> drawn;  // [tokens]
   std::vector<std::string> errors;  // [entries + forks]: of those that failed
-  std::vector<Verified> verified;  // for each decode entry
-  Status status;             // a device or file error: every result is failed
+  std::vector<Verified> verified;  // [entries]
+  DraftReport drafts;
+  Status status;  // a device or file error: every result is failed
 
   sched::StepResult result() const { return {plan.step, entry_results, fork_results, tokens}; }
 };
@@ -102,8 +114,10 @@ class StepExecutor {
   void AddPrefill(const StepJob& job, const sched::PlanEntry& entry, size_t* token);
   void AddDecode(const sched::PlanEntry& entry, int32_t rows);
   void AddSegment(const sched::PlanEntry& entry, const sched::StepPlan& plan, int64_t begin, int32_t rows);
-  // Rows of a decode entry that are worth running.
+  // The most rows that a decode entry can run.
   int32_t RowsOf(const sched::PlanEntry& entry, const Choice& choice) const;
+  // Decides how many drafts the decode entries verify; fills verify_.
+  void ChooseDrafts(const StepJob& job);
   void StartMasks(const StepJob& job);
   // Which draws the device makes.
   void ListDraws(const StepJob& job);
@@ -120,14 +134,22 @@ class StepExecutor {
   void PushToken(Slot* slot, int32_t token) const;
   // Context keys of the rows that are committed now.
   void StoreContext(const StepJob& job, sched::EntryKind kind);
+  // What the step taught the schedule.
+  void Observe(const StepJob& job, double seconds);
   void DraftNext(const StepJob& job);
-  void AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot, Choice* choice);
+  // `planned`: drafts that the plan had room for in this step, and so probably in the next.
+  void AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot, int32_t planned, Choice* choice);
+  // Leaves those whose drafts pay or are a probe, and says how many each gets.
+  void ChooseBlocks();
 
   const LoadedModel& loaded_;
   const sched::Config config_;
   KvMemory memory_;
   std::unique_ptr<model::deepseek_v41::Model> model_;
   std::unique_ptr<Drafter> drafter_;  // or none
+  std::optional<spec::DraftSchedule> schedule_;
+  int64_t drafted_ = 0;
+  double schedule_seconds_ = 0;
   DraftsFn drafts_fn_;
   DeviceDraws draws_;
   std::string memory_plan_;
@@ -142,6 +164,8 @@ class StepExecutor {
   std::vector<float> logits_, prompt_logits_;
   std::vector<PromptRows> prompt_rows_;
   std::vector<DraftRequest> draft_requests_;
+  spec::StepShape shape_;                    // of the step in hand
+  std::vector<spec::VerifyRequest> verify_;  // [decode entries that run]
   std::vector<MaskWorker::Work> mask_work_;
   MaskWorker masks_;
 };

@@ -65,14 +65,16 @@ void Calibration::Observe(int bucket, std::span<const float> logits, int32_t ver
   }
 }
 
-double Calibration::Error(int bucket, int32_t position) const {
-  const Bin* bins = Bins(bucket, position);
+double Calibration::ErrorOf(std::span<const Bin> bins) {
   double trials = 0, error = 0;
-  for (int b = 0; b < kBins; ++b) {
-    trials += bins[b].trials;
-    error += std::fabs(bins[b].predicted - bins[b].accepted);
+  for (const Bin& bin : bins) {
+    trials += bin.trials;
+    error += std::fabs(bin.predicted - bin.accepted);
   }
   return trials > 0 ? error / trials : 0;
 }
+
+double Calibration::Error(int bucket, int32_t position) const { return ErrorOf({Bins(bucket, position), kBins}); }
+double Calibration::Error() const { return ErrorOf(bins_); }
 
 }  // namespace deepinfer::spec

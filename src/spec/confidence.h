@@ -34,6 +34,8 @@ class Calibration {
   // Mean of |predicted - observed| over all observations so far, weighted by how often each range of logits came up
   // lately; predictions as they were made. 0 without observations.
   double Error(int bucket, int32_t position) const;
+  // The same over all buckets and positions.
+  double Error() const;
 
  private:
   // Decayed sums over the observations of one range of logits.
@@ -43,6 +45,7 @@ class Calibration {
     double predicted = 0;
   };
   static int BinOf(float logit);
+  static double ErrorOf(std::span<const Bin> bins);
   const Bin* Bins(int bucket, int32_t position) const;
 
   int32_t positions_;

@@ -39,6 +39,16 @@ void RowChooser::List(const RowChoiceInput& input) {
 
 // By digits from the lowest up: a comparison sort of a full batch would take the time that the whole choice may.
 void RowChooser::Sort() {
+  constexpr size_t kFew = 40;  // for which insertion is sooner done than counting
+  if (items_.size() <= kFew) {
+    for (size_t i = 1; i < items_.size(); ++i) {
+      const Item item = items_[i];
+      size_t at = i;
+      for (; at > 0 && items_[at - 1].key > item.key; --at) items_[at] = items_[at - 1];
+      items_[at] = item;
+    }
+    return;
+  }
   constexpr int kDigitBits = 10, kKeyBits = 30;
   spare_.resize(items_.size());
   for (int shift = 0; shift < kKeyBits; shift += kDigitBits) {

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of decoding without drafts, with all drafts in every step, and with as many as pay: one engine each in one process,
+// interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
+//   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [chat|prose]   tokens/s, and ratios of each round
+//   drafts_bench accept                                                         acceptance by place, as a table
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "deepinfer/engine.h"
+#include "recipe/encode.h"
+#include "recipe/render.h"
+#include "tokenizer/tokenizer.h"
+
+namespace {
+
+using namespace deepinfer;
+using Clock = std::chrono::steady_clock;
+
+const std::string kModel = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny";
+
+const std::vector<std::string> kChat = {
+    "Tell me a short story about a dog that finds a ball.",
+    "What is the capital of France?",
+    "Write three sentences about the sea.",
+    "Which day comes after Tuesday?",
+    "Tell me a story about a girl named Lily and her red boat.",
+    "What is 12 plus 7?",
+    "Explain in simple words why people sleep.",
+    "Write a short poem about winter.",
+    "Tell me about a bird that could not fly.",
+    "Give me a list of five fruits.",
+    "Tell me a story about two friends who build a house.",
+    "What do bees do all day?",
+    "Write a short letter to a friend.",
+    "What is the capital of Japan?",
+    "Tell me a story about a king and a mouse.",
+    "How do you make a cup of tea?",
+};
+
+const std::vector<std::string> kProse = {
+    "It was a bright cold morning, and the men who had come down from the village stood about the gate",
+    "The old captain had not spoken for an hour; he sat with his back to the fire and",
+    "When the letter arrived, she read it twice, folded it, and went out into the garden where",
+    "There are few things which a man of his age can do with more pleasure than",
+    "In the year that followed the war the house stood empty, and the children of the neighbourhood",
+    "He had always supposed that the road to the river would be longer, but",
+    "The doctor looked at the paper for some time before he answered that",
+    "At the far end of the room, under the portrait of her grandfather, Miss Alice was",
+};
+
+[[noreturn]] void Fail(const std::string& why) {
+  fmt::print(stderr, "drafts_bench: {}\n", why);
+  std::exit(1);
+}
+
+using Prompts = std::vector<std::vector<int32_t>>;
+
+Prompts Encode(const std::string& kind) {
+  auto tokenizer = Tokenizer::Load(kModel + "/tokenizer.json");
+  if (!tokenizer.ok()) Fail(tokenizer.status().message());
+  const std::shared_ptr<const Tokenizer> shared = *std::move(tokenizer);
+  const auto encoder = recipe::PromptEncoder::Make(shared);
+  if (!encoder.ok()) Fail(encoder.status().message());
+  Prompts prompts;
+  if (kind == "prose") {
+    for (const std::string& text : kProse) {
+      std::vector<int32_t> ids = {0};
+      const auto tokens = shared->EncodePlain(text);
+      if (!tokens.ok()) Fail(tokens.status().message());
+      ids.insert(ids.end(), tokens->begin(), tokens->end());
+      prompts.push_back(std::move(ids));
+    }
+    return prompts;
+  }
+  for (const std::string& text : kChat) {
+    recipe::Conversation conversation;
+    conversation.messages.emplace_back(recipe::Role::kUser, recipe::Content(text));
+    const auto ids = (*encoder)->Encode(recipe::RenderConversation(conversation, recipe::ModelVersion::kV41));
+    if (!ids.ok()) Fail(ids.status().message());
+    prompts.emplace_back(ids->begin(), ids->end());
+  }
+  return prompts;
+}
+
+std::unique_ptr<Engine> Open(const std::string& drafts) {
+  EngineOptions options{.model_directory = kModel};
+  options.context_max = 1024;
+  options.drafts = drafts;
+  std::string why;
+  auto engine = Engine::Open(options, &why);
+  if (engine == nullptr) Fail(why);
+  return engine;
+}
+
+struct Work {
+  int streams = 1;
+  int64_t tokens = 64;
+  float temperature = 0;
+};
+
+// Seconds for `streams` answers at once; appends all tokens to `ids`.
+double Run(Engine& engine, const Prompts& prompts, const Work& work, int round, std::vector<int32_t>* ids) {
+  std::vector<std::vector<int32_t>> answers(static_cast<size_t>(work.streams));
+  std::vector<GenerationId> open;
+  const auto start = Clock::now();
+  for (int s = 0; s < work.streams; ++s) {
+    GenerationRequest request;
+    request.prompt = prompts[static_cast<size_t>(s + round) % prompts.size()];
+    request.max_tokens = work.tokens;
+    request.ignore_eos = true;
+    request.temperature = work.temperature;
+    request.seed = static_cast<uint64_t>(round * 1000 + s);
+    std::string why;
+    auto* answer = &answers[static_cast<size_t>(s)];
+    open.push_back(engine.Submit(request, [answer](const Output& o) { if (o.token >= 0) answer->push_back(o.token); }, &why));
+    if (open.back() == 0) Fail(why);
+  }
+  for (const GenerationId id : open) engine.Wait(id);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  for (const auto& answer : answers) ids->insert(ids->end(), answer.begin(), answer.end());
+  return seconds;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Speed(const Work& work, int rounds, const std::string& kind) {
+  const Prompts prompts = Encode(kind);
+  const std::vector<std::string> settings = {"off", "5", "auto"};
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (const std::string& setting : settings) engines.push_back(Open(setting));
+  std::map<std::string, std::vector<double>> rates;
+  const double tokens = static_cast<double>(work.tokens) * work.streams;
+  for (int round = -1; round < rounds; ++round) {  // the first one warms up
+    std::vector<std::vector<int32_t>> ids(settings.size());
+    for (size_t k = 0; k < settings.size(); ++k) {
+      const size_t e = (k + static_cast<size_t>(round + 1)) % settings.size();
+      const double rate = tokens / Run(*engines[e], prompts, work, round + 1, &ids[e]);
+      if (round >= 0) rates[settings[e]].push_back(rate);
+    }
+    for (const auto& other : ids) {
+      if (other != ids[0]) Fail("tokens differ between the settings");
+    }
+  }
+  std::vector<double> to_best, to_none;
+  for (size_t r = 0; r < static_cast<size_t>(rounds); ++r) {
+    to_none.push_back(rates["auto"][r] / rates["off"][r]);
+    to_best.push_back(rates["auto"][r] / std::max(rates["off"][r], rates["5"][r]));
+  }
+  std::vector<double> deviation;
+  for (const double ratio : to_best) deviation.push_back(std::abs(ratio - Median(to_best)));
+  fmt::print("{:3} streams, {}, temperature {}: none {:6.0f}, always 5 {:6.0f}, as they pay {:6.0f} tokens/s; "
+             "as they pay / none {:.3f}, / best of both {:.3f} (spread {:.3f})\n",
+             work.streams, kind, work.temperature, Median(rates["off"]), Median(rates["5"]), Median(rates["auto"]),
+             Median(to_none), Median(to_best), Median(deviation));
+}
+
+void Accept() {
+  const std::map<std::string, Prompts> texts = {{"chat", Encode("chat")}, {"prose", Encode("prose")}};
+  for (const auto& [kind, prompts] : texts) {
+    for (const float temperature : {0.0F, 0.6F, 1.0F}) {
+      const auto engine = Open("5");
+      std::vector<int32_t> ids;
+      for (int round = 0; round < 4; ++round) Run(*engine, prompts, {16, 96, temperature}, round * 7, &ids);
+      const EngineStats stats = engine->Stats();
+      std::string line;
+      double tokens = 1, alive = 1;
+      for (size_t j = 0; j < stats.drafts_verified.size(); ++j) {
+        // Verified and all before it accepted: draft j was looked at.
+        const auto looked = static_cast<double>(j == 0 ? stats.drafts_verified[0] : stats.drafts_accepted[j - 1]);
+        const double rate = looked > 0 ? static_cast<double>(stats.drafts_accepted[j]) / looked : 0;
+        alive *= rate;
+        tokens += alive;
+        line += fmt::format(" {:.2f}", rate);
+      }
+      fmt::print("{:5}  temperature {:.1f}  accepted if all before it were:{}   {:.2f} tokens a step\n", kind, temperature, line, tokens);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "speed";
+  if (what == "accept") {
+    Accept();
+    return 0;
+  }
+  const int streams = argc > 2 ? std::atoi(argv[2]) : 1;
+  const int rounds = argc > 3 ? std::atoi(argv[3]) : 9;
+  const Work work{.streams = streams,
+                  .tokens = argc > 4 ? std::atoi(argv[4]) : 64,
+                  .temperature = argc > 5 ? static_cast<float>(std::atof(argv[5])) : 0};
+  Speed(work, rounds, argc > 6 ? argv[6] : "chat");
+  return 0;
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+// Property: drafts change nothing but speed. The same requests without drafts, with every number of drafts, with as many as
+// pay, and with drafts that an adversary made, alone and in crowds, on tiny caches and warm prefixes: every token and
+// log-probability is bit-equal. Tests that carry a number hold the case of that number.
+//   engine_drafts_test [full [BACKEND]]      (tests/long.sh)
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/batch_engine.h"
+#include "tests/engine/soak.h"
+
+namespace deepinfer {
+namespace {
+
+using engine::BatchEngine;
+using engine::ChoiceSettings;
+using namespace soak;
+
+bool g_full = false;
+constexpr int kBlock = 5;
+
+EngineOptions DraftOptions(const std::string& drafts) {
+  EngineOptions options = Options();
+  options.drafts = drafts;
+  options.own_thread = false;
+  return options;
+}
+
+std::unique_ptr<BatchEngine> OpenBatch(const EngineOptions& options) {
+  auto engine = BatchEngine::Create(options);
+  if (!engine.ok()) ADD_FAILURE() << engine.status().message();
+  DI_CHECK(engine.ok());
+  return *std::move(engine);
+}
+
+int64_t Sum(const std::vector<int64_t>& values) {
+  int64_t sum = 0;
+  for (const int64_t value : values) sum += value;
+  return sum;
+}
+
+std::vector<int32_t> N(size_t k, uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids(k);
+  for (int32_t& id : ids) id = static_cast<int32_t>(3 + random() % 8000);
+  return ids;
+}
+
+// What plain decoding answers, so that an adversary knows what is right: by (seed, choice), positions from the prompt on.
+class Oracle {
+ public:
+  void Add(const GenerationRequest& request, const Answers& answers) {
+    for (size_t c = 0; c < answers.size(); ++c) {
+      truth_[{*request.seed, static_cast<uint32_t>(c)}] = {static_cast<int64_t>(request.prompt.size()), answers[c].tokens};
+    }
+  }
+  // The token at `position`; -1 behind the end.
+  int32_t At(const ChoiceSettings& choice, int64_t position) const {
+    const auto& [begin, tokens] = truth_.at({choice.sampling.seed, choice.sampling.choice});
+    const int64_t at = position - begin;
+    return at < static_cast<int64_t>(tokens.size()) ? tokens[static_cast<size_t>(at)] : -1;
+  }
+  // Drafts behind `position`: draft j is right if bit j of `pattern` is set.
+  std::vector<int32_t> Drafts(const ChoiceSettings& choice, int64_t position, int count, unsigned pattern) const {
+    std::vector<int32_t> drafts;
+    for (int j = 0; j < count; ++j) {
+      const int32_t right = At(choice, position + 1 + j);
+      if (right < 0) break;
+      drafts.push_back((pattern >> j & 1) != 0 ? right : (right + 1) % 8000);
+    }
+    return drafts;
+  }
+
+ private:
+  std::map<std::pair<uint64_t, uint32_t>, std::pair<int64_t, std::vector<int32_t>>> truth_;
+};
+
+struct Soak {
+  std::vector<GenerationRequest> requests;
+  std::vector<Answers> expected;  // without drafts, alone
+  Oracle oracle;
+};
+
+const Soak& TheSoak() {
+  static const Soak soak = [] {
+    Soak s;
+    s.requests = MakeRequests(g_full ? 60 : 14, ReplaySetting::kExact);
+    auto alone = s.requests;
+    for (size_t i = 0; i < alone.size(); ++i) alone[i].cache_salt = std::to_string(i);
+    EngineOptions options = DraftOptions("off");
+    options.own_thread = true;
+    s.expected = RunAll(*Open(options), alone, Order(alone.size(), 0), /*one_by_one=*/true);
+    for (size_t i = 0; i < s.requests.size(); ++i) s.oracle.Add(s.requests[i], s.expected[i]);
+    return s;
+  }();
+  return soak;
+}
+
+TEST(Drafts, EveryNumberOfDraftsGivesTheSameBits) {
+  const Soak& soak = TheSoak();
+  for (const std::string drafts : {"1", "2", "3", "4", "5", "auto"}) {
+    if (!g_full && (drafts == "2" || drafts == "4")) continue;
+    const auto engine = OpenBatch(DraftOptions(drafts));
+    ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), 3)), soak.expected, "drafts " + drafts);
+    const EngineStats stats = engine->Stats();
+    EXPECT_GT(Sum(stats.drafts_verified), 0) << drafts;
+    EXPECT_GT(Sum(stats.drafts_accepted), 0) << drafts;
+    EXPECT_EQ(engine->FindViolation(), "");
+    if (drafts != "3") continue;  // once more on prefixes that are cached now, on two threads
+    ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), 4)), soak.expected, "warm");
+    EXPECT_GT(engine->Stats().cached_tokens, 0);
+  }
+}
+
+TEST(Drafts, RequestsMayDiffer) {
+  const Soak& soak = TheSoak();
+  auto requests = soak.requests;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 7 != 6) requests[i].drafts = static_cast<int>(i % 7);
+  }
+  EngineOptions options = DraftOptions("auto");
+  options.own_thread = true;
+  ExpectEqual(RunAll(*Open(options), requests, Order(requests.size(), 9), false, 5), soak.expected, "mixed");
+}
+
+TEST(Drafts, AdversariesChangeNothing) {
+  const Soak& soak = TheSoak();
+  std::mt19937 random(7);
+  const std::vector<std::pair<std::string, engine::StepExecutor::DraftsFn>> adversaries = {
+      {"always wrong", [&](const auto& c, int64_t p, auto* d) { *d = soak.oracle.Drafts(c, p, kBlock, 0); }},
+      {"always right", [&](const auto& c, int64_t p, auto* d) { *d = soak.oracle.Drafts(c, p, kBlock, ~0U); }},
+      {"right, then wrong", [&](const auto& c, int64_t p, auto* d) { *d = soak.oracle.Drafts(c, p, kBlock, (1U << p % 6) - 1); }},
+      {"any pattern, any length",
+       [&](const auto& c, int64_t p, auto* d) {
+         const auto count = static_cast<int>(random() % 6);
+         *d = soak.oracle.Drafts(c, p, count, static_cast<unsigned>(random()));
+       }},
+  };
+  for (const auto& [name, adversary] : adversaries) {
+    const auto engine = OpenBatch(DraftOptions("5"));
+    engine->set_drafts_fn(adversary);
+    ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), 6)), soak.expected, name);
+    const EngineStats stats = engine->Stats();
+    if (name == "always wrong") {
+      EXPECT_EQ(Sum(stats.drafts_accepted), 0);
+    }
+    if (name == "always right") {
+      EXPECT_GT(Sum(stats.drafts_accepted), Sum(stats.drafts_verified) * 9 / 10);
+    }
+  }
+}
+
+// With the least memory that an engine starts with: preemption in the middle of blocks, and resuming.
+TEST(Drafts, TinyCachesChangeNothing) {
+  const Soak& soak = TheSoak();
+  int64_t preemptions = 0;
+  for (const uint32_t seed : {5U, 6U}) {
+    EngineOptions options = DraftOptions("5");
+    options.context_max = 1100;
+    options.requests_running_max = 8;
+    options.snapshot_share = 0.02;
+    options.kv_memory_bytes = 1 << 20;
+    std::string why;
+    ASSERT_EQ(Engine::Open(options, &why), nullptr);  // says how much is needed
+    options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+    const auto engine = OpenBatch(options);
+    std::mt19937 random(seed);
+    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, std::vector<int32_t>* drafts) {
+      if (random() % 3 != 0) *drafts = soak.oracle.Drafts(c, p, static_cast<int>(random() % 6), static_cast<unsigned>(random() | random()));
+    });
+    ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), seed)), soak.expected, "tiny cache");
+    preemptions += engine->Stats().preemptions;
+    EXPECT_EQ(engine->FindViolation(), "");
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+// One request alone, stepped by hand.
+Answer Alone(BatchEngine& engine, const GenerationRequest& request) {
+  Answers answers;
+  Submit(engine, request, &answers);
+  while (engine.Step()) {
+  }
+  return answers[0];
+}
+
+TEST(Drafts, A04_EveryPatternOfRightAndWrong) {
+  GenerationRequest request{.prompt = N(40), .max_tokens = g_full ? 300 : 100, .ignore_eos = true, .logprobs = 1};
+  request.seed = 1;
+  const Answer expected = Alone(*OpenBatch(DraftOptions("off")), request);
+  Oracle oracle;
+  oracle.Add(request, {expected});
+  for (const int depth : {1, 2, 4, 5}) {
+    const auto engine = OpenBatch(DraftOptions(std::to_string(depth)));
+    unsigned pattern = 0;
+    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, std::vector<int32_t>* drafts) {
+      *drafts = oracle.Drafts(c, p, depth, pattern);
+    });
+    for (pattern = 0; pattern < (1U << depth); pattern += g_full || depth < 4 ? 1 : 5) {
+      EXPECT_EQ(Alone(*engine, request), expected) << "depth " << depth << ", pattern " << pattern;
+    }
+  }
+  // Control tokens have the ids below 3 and from 8064 on.
+  const auto control = [](int32_t token) { return token < 3 || token >= 8064; };
+  EXPECT_EQ(std::count_if(expected.tokens.begin(), expected.tokens.end(), control), 0);
+}
+
+TEST(Drafts, A06_PastTheWindowsWrap) {
+  GenerationRequest request{.prompt = N(10), .max_tokens = g_full ? 2500 : 600, .ignore_eos = true, .logprobs = 0};
+  request.seed = 1;
+  EngineOptions options = DraftOptions("off");
+  options.context_max = 4096;
+  const Answer expected = Alone(*OpenBatch(options), request);
+  options.drafts = "5";
+  const auto engine = OpenBatch(options);
+  Answers answers;
+  Submit(*engine, request, &answers);
+  std::vector<double> rates;  // accepted drafts a step, for each 128 tokens
+  EngineStats before = engine->Stats();
+  for (size_t border = 128; engine->Step();) {
+    if (answers[0].tokens.size() < border) continue;
+    const EngineStats now = engine->Stats();
+    rates.push_back(static_cast<double>(Sum(now.drafts_accepted) - Sum(before.drafts_accepted)) /
+                    static_cast<double>(now.steps - before.steps));
+    before = now;
+    border += 128;
+  }
+  EXPECT_EQ(answers[0], expected);
+  std::string log;
+  for (const double rate : rates) log += fmt::format(" {:.2f}", rate);
+  std::printf("accepted drafts a step, for each 128 tokens:%s\n", log.c_str());
+  // The text soon repeats itself; were the windows wrong behind their wrap, few drafts would be right.
+  ASSERT_GE(rates.size(), 4u);
+  double later = 0;
+  for (size_t i = rates.size() / 2; i < rates.size(); ++i) later += rates[i] / static_cast<double>(rates.size() - rates.size() / 2);
+  EXPECT_GT(later, 0.7 * (rates[0] + rates[1]) / 2);
+}
+
+// The bundled model's stages are window-only layers 0 and 1; layers of these numbers in the trunk are window-only too, but
+// in the model of the golden vectors layers 1 to 3 are compressed (dspark_golden_test compares its draft's logits).
+TEST(Drafts, A07_StagesHaveSettingsOfTheirOwn) {
+  for (const std::string model : {"models/deepseek-v41-tiny", "tests/golden/dspark"}) {
+    EngineOptions options = DraftOptions("off");
+    options.model_directory = std::string(DI_SOURCE_DIR) + "/" + model;
+    options.context_max = 256;
+    std::vector<int32_t> prompt = N(20);
+    for (int32_t& token : prompt) token %= 100;
+    GenerationRequest request{.prompt = prompt, .max_tokens = 200, .ignore_eos = true, .logprobs = 1};
+    const Answer expected = Alone(*OpenBatch(options), request);
+    options.drafts = "5";
+    const auto engine = OpenBatch(options);
+    EXPECT_EQ(Alone(*engine, request), expected) << model;
+    EXPECT_GT(Sum(engine->Stats().drafts_verified), 0) << model;
+    if (model.starts_with("models")) {
+      EXPECT_GT(Sum(engine->Stats().drafts_accepted), 0);
+    }
+  }
+}
+
+TEST(Drafts, A16_PreemptionAndResume) {
+  std::vector<GenerationRequest> requests;
+  for (uint32_t i = 0; i < 6; ++i) {
+    requests.push_back({.prompt = N(600, i), .max_tokens = g_full ? 400 : 100, .ignore_eos = true, .logprobs = 0});
+  }
+  EngineOptions options = DraftOptions("off");
+  options.context_max = 1024;
+  options.requests_running_max = 6;
+  std::vector<Answers> expected;
+  for (const GenerationRequest& request : requests) expected.push_back({Alone(*OpenBatch(options), request)});
+  // Room for a little more than the longest request.
+  options.drafts = "5";
+  options.snapshot_share = 0.02;
+  options.kv_memory_bytes = 1 << 20;
+  std::string why;
+  ASSERT_EQ(Engine::Open(options, &why), nullptr);
+  options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2) + (1 << 18);
+  const auto engine = OpenBatch(options);
+  std::vector<int64_t> counts(requests.size());
+  ExpectEqual(RunByHand(*engine, requests, Order(requests.size(), 0)), expected, "preempted");
+  EXPECT_GT(engine->Stats().preemptions, 0);
+  EXPECT_EQ(engine->Stats().answer_tokens, static_cast<int64_t>(requests.size()) * requests[0].max_tokens);
+}
+
+TEST(Drafts, A17_NoPageIsLost) {
+  EngineOptions options = DraftOptions("5");
+  options.context_max = 1024;
+  options.snapshot_share = 0;
+  const auto engine = OpenBatch(options);
+  const auto free_pages = [&] {
+    return std::pair(engine->cache().page_pool(kv::kEarly).num_available(), engine->cache().page_pool(kv::kLate).num_available());
+  };
+  const auto at_start = free_pages();
+  const int64_t blocks = engine->Stats().blocks_available;
+  std::mt19937 random(3);
+  std::vector<Answers> answers(g_full ? 500 : 60);
+  std::vector<GenerationId> open;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const std::vector<int32_t> prompt = N(1 + random() % 600, static_cast<uint32_t>(i));
+    open.push_back(Submit(*engine, {.prompt = prompt, .max_tokens = 30, .ignore_eos = true}, &answers[i]));
+    for (int steps = 0; steps < 3; ++steps) engine->Step();
+    if (random() % 10 == 0) engine->Cancel(open[random() % open.size()]);
+    for (int32_t slot = 0; slot < options.requests_running_max; ++slot) {
+      // Decoding: the window, the page in hand, and one while worst cases in flight cross a page; a prompt's chunk more.
+      for (const auto group : {kv::kEarly, kv::kLate}) {
+        EXPECT_LE(engine->cache().pages(group).ids(slot).size(), 3u + 2u * 256u / 128u);
+      }
+    }
+  }
+  while (engine->Step()) {
+  }
+  EXPECT_EQ(free_pages(), at_start);
+  EXPECT_EQ(engine->Stats().blocks_available, blocks);
+  EXPECT_EQ(engine->FindViolation(), "");
+}
+
+TEST(Drafts, A36_TheDistributionIsThatOfPlainDecoding) {
+  const auto off = OpenBatch(DraftOptions("off"));
+  const auto on = OpenBatch(DraftOptions("5"));
+  const auto bad = OpenBatch(DraftOptions("5"));
+  bad->set_drafts_fn([](const ChoiceSettings&, int64_t, std::vector<int32_t>* drafts) { drafts->assign(kBlock, 77); });
+  // Greedy, long; and sampled, the first tokens of many seeds: equal tokens for each seed are more than an equal distribution.
+  std::vector<GenerationRequest> requests;
+  for (uint32_t i = 0; i < (g_full ? 20 : 4); ++i) {
+    requests.push_back({.prompt = N(20 + 7 * i, i), .max_tokens = g_full ? 500 : 80, .ignore_eos = true, .logprobs = 0});
+  }
+  for (uint32_t i = 0; i < (g_full ? 20000 : 150); ++i) {
+    GenerationRequest request{.prompt = N(12), .max_tokens = 4, .ignore_eos = true, .temperature = i % 2 == 0 ? 1.0F : 0.6F};
+    if (i % 2 == 1) request.top_p = 0.9F, request.top_k = 20;
+    request.seed = i;
+    requests.push_back(request);
+  }
+  for (size_t begin = 0; begin < requests.size(); begin += 500) {
+    const std::vector<GenerationRequest> some(requests.begin() + static_cast<std::ptrdiff_t>(begin),
+                                              requests.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 500, requests.size())));
+    const auto expected = RunByHand(*off, some, Order(some.size(), 0));
+    ExpectEqual(RunByHand(*on, some, Order(some.size(), 1)), expected, "drafts");
+    ExpectEqual(RunByHand(*bad, some, Order(some.size(), 2)), expected, "bad drafts");
+  }
+}
+
+TEST(Drafts, A41_NoMoreDraftsThanABlockHas) {
+  for (const auto& [drafts, what] : std::map<std::string, std::string>{{"7", "0..5"}, {"-1", "expected auto"}, {"many", "expected auto"}}) {
+    EngineOptions options = DraftOptions(drafts);
+    std::string why;
+    EXPECT_EQ(Engine::Open(options, &why), nullptr) << drafts;
+    EXPECT_NE(why.find("drafts"), std::string::npos) << why;
+    if (drafts != "7") {
+      EXPECT_NE(why.find(what), std::string::npos) << why;
+    }
+  }
+  const auto engine = OpenBatch(DraftOptions("auto"));
+  std::string why;
+  EXPECT_EQ(engine->Submit({.prompt = {5}, .drafts = 6}, nullptr, &why), 0u);
+  EXPECT_NE(why.find("drafts: expected 0..5"), std::string::npos) << why;
+  const auto off = OpenBatch(DraftOptions("off"));
+  EXPECT_EQ(off->Submit({.prompt = {5}, .drafts = 1}, nullptr, &why), 0u);
+  EXPECT_TRUE(off->Stats().drafts_verified.empty());
+}
+
+// End tokens that come too early are not drafted, stop strings end the text in the middle of a block.
+TEST(Drafts, C18_MinimumAndStopsInsideABlock) {
+  const auto off = OpenBatch(DraftOptions("off"));
+  const auto on = OpenBatch(DraftOptions("5"));
+  GenerationRequest request{.prompt = {0, 1169, 731, 261, 566}, .max_tokens = 40, .logprobs = 1};
+  const Answer free = Alone(*off, request);
+  for (size_t place = 2; place < 8; ++place) {
+    for (const int64_t minimum : {0, 20}) {
+      GenerationRequest cut = request;
+      cut.min_tokens = minimum;
+      cut.stop_token_ids = {free.tokens[place], 1};
+      const Answer expected = Alone(*off, cut);
+      EXPECT_GE(static_cast<int64_t>(expected.tokens.size()), minimum);
+      EXPECT_EQ(Alone(*on, cut), expected) << place << " " << minimum;
+    }
+  }
+  for (const std::string stop : {" little", "re", " named", "."}) {
+    GenerationRequest cut = request;
+    cut.stop = {stop};
+    EXPECT_EQ(Alone(*on, cut), Alone(*off, cut)) << stop;
+  }
+  std::string why;
+  EXPECT_EQ(on->Submit({.prompt = {5}, .max_tokens = 3, .min_tokens = 4}, nullptr, &why), 0u);
+}
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc > 2) deepinfer::soak::g_backend = argv[2];
+  deepinfer::g_full = argc > 1 && std::string(argv[1]) == "full";
+  return RUN_ALL_TESTS();
+}
