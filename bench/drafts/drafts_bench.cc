@@ -2,7 +2,7 @@
 // Speed of decoding without drafts, with all drafts in every step, and with as many as pay: one engine each in one process,
 // interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
 //   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [chat|prose]   tokens/s, and ratios of each round
-//   drafts_bench accept                                                         acceptance by place, as a table
+//   drafts_bench accept                                                         overlap and acceptance by place
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "deepinfer/engine.h"
+#include "overlap.h"
 #include "recipe/encode.h"
 #include "recipe/render.h"
 #include "tokenizer/tokenizer.h"
@@ -157,31 +158,53 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
   }
   std::vector<double> deviation;
   for (const double ratio : to_best) deviation.push_back(std::abs(ratio - Median(to_best)));
+  const EngineStats stats = engines[2]->Stats();
+  fmt::print("{:3} streams: expected gain of drafts {:.2f}, error of calibration {:.3f}, deciding {:.2f} us a step\n", work.streams,
+             stats.draft_gain, stats.draft_calibration_error, 1e6 * stats.draft_schedule_seconds / static_cast<double>(stats.steps));
   fmt::print("{:3} streams, {}, temperature {}: none {:6.0f}, always 5 {:6.0f}, as they pay {:6.0f} tokens/s; "
              "as they pay / none {:.3f}, / best of both {:.3f} (spread {:.3f})\n",
              work.streams, kind, work.temperature, Median(rates["off"]), Median(rates["5"]), Median(rates["auto"]),
              Median(to_none), Median(to_best), Median(deviation));
 }
 
+// Acceptance by place, given that all before it were accepted, as a line of a table.
+std::string Line(const std::vector<double>& rates) {
+  double tokens = 1, alive = 1;
+  std::string line;
+  for (const double rate : rates) {
+    alive *= rate;
+    tokens += alive;
+    line += fmt::format(" {:.2f}", rate);
+  }
+  return fmt::format("{}   {:.2f} tokens a step", line, tokens);
+}
+
 void Accept() {
-  const std::map<std::string, Prompts> texts = {{"chat", Encode("chat")}, {"prose", Encode("prose")}};
-  for (const auto& [kind, prompts] : texts) {
+  for (const std::string kind : {"chat", "prose"}) {
+    const Prompts prompts = Encode(kind);
+    const Work work{.streams = static_cast<int>(prompts.size()), .tokens = 96, .temperature = 1};
+    std::vector<int32_t> ids;
+    Run(*Open("off"), prompts, work, 0, &ids);
+    std::vector<Text> texts;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      Text text{.ids = prompts[i], .begin = prompts[i].size()};
+      const auto from = ids.begin() + static_cast<std::ptrdiff_t>(i) * work.tokens;
+      text.ids.insert(text.ids.end(), from, from + work.tokens);
+      texts.push_back(std::move(text));
+    }
+    fmt::print("{:5}  overlap with the model, sampled text (what rejection accepts):{}\n", kind, Line(Overlap(kModel, texts)));
     for (const float temperature : {0.0F, 0.6F, 1.0F}) {
       const auto engine = Open("5");
-      std::vector<int32_t> ids;
-      for (int round = 0; round < 4; ++round) Run(*engine, prompts, {16, 96, temperature}, round * 7, &ids);
-      const EngineStats stats = engine->Stats();
-      std::string line;
-      double tokens = 1, alive = 1;
-      for (size_t j = 0; j < stats.drafts_verified.size(); ++j) {
-        // Verified and all before it accepted: draft j was looked at.
-        const auto looked = static_cast<double>(j == 0 ? stats.drafts_verified[0] : stats.drafts_accepted[j - 1]);
-        const double rate = looked > 0 ? static_cast<double>(stats.drafts_accepted[j]) / looked : 0;
-        alive *= rate;
-        tokens += alive;
-        line += fmt::format(" {:.2f}", rate);
+      for (int round = 0; round < 2; ++round) {
+        Run(*engine, prompts, {work.streams, work.tokens, temperature}, round * static_cast<int>(prompts.size()), &ids);
       }
-      fmt::print("{:5}  temperature {:.1f}  accepted if all before it were:{}   {:.2f} tokens a step\n", kind, temperature, line, tokens);
+      const EngineStats stats = engine->Stats();
+      std::vector<double> rates;
+      for (size_t j = 0; j < stats.drafts_verified.size(); ++j) {
+        const auto looked = static_cast<double>(j == 0 ? stats.drafts_verified[0] : stats.drafts_accepted[j - 1]);
+        rates.push_back(looked > 0 ? static_cast<double>(stats.drafts_accepted[j]) / looked : 0);
+      }
+      fmt::print("{:5}  accepted, coupled noise, temperature {:.1f}:                     {}\n", kind, temperature, Line(rates));
     }
   }
 }

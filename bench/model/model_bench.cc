@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/generate.h"
+#include "engine/session.h"
 
 namespace {
 

@@ -43,7 +43,7 @@ struct EngineOptions {
   std::string engram_tables = "host";  // of the CUDA backend: pinned host memory that the card reads, or "device"
 
   int64_t context_max = 0;          // tokens of a request, prompt and answer; 0: what the model was made for
-  int64_t kv_memory_bytes = int64_t{256} << 20;
+  int64_t kv_memory_bytes = int64_t{256} << 20;  // 0: what the running requests need at least, of one of the longest context
   double snapshot_share = 0.2;      // of that memory, for windows kept at block ends
   int snapshot_every_blocks = 0;    // 0: at the end of each prompt and answer only
   int requests_running_max = 64;

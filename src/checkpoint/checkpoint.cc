@@ -223,10 +223,13 @@ class CheckpointOpener {
   Status BindExpected() {
     std::map<Part, std::vector<std::string>> missing;
     std::map<Part, size_t> present;
+    std::string draft_problem;
     for (const ExpectedTensor& expected : ExpectedTensors(checkpoint_.config_)) {
-      DI_RETURN_IF_ERROR(BindOne(expected, &missing[expected.part], &present[expected.part]));
+      const Status status = BindOne(expected, &missing[expected.part], &present[expected.part]);
+      if (!status.ok() && expected.part != Part::kDraft) return status;
+      if (!status.ok() && draft_problem.empty()) draft_problem = status.message();
     }
-    checkpoint_.has_draft_ = CheckPart(Part::kDraft, "draft model (mtp.*)", &missing, present);
+    checkpoint_.has_draft_ = CheckDraft(draft_problem, &missing[Part::kDraft], present);
     checkpoint_.has_vision_ = CheckPart(Part::kVision, "image encoder (vision.*)", &missing, present);
     std::vector<std::string> all;
     for (const auto& [part, names] : missing) all.insert(all.end(), names.begin(), names.end());
@@ -236,6 +239,23 @@ class CheckpointOpener {
                  unexpected.empty()
                      ? std::string()
                      : fmt::format("; {} unexpected ones: {}", unexpected.size(), ListNames(unexpected)));
+  }
+
+  // Whether the draft model can be used. Answers do not need it: whatever is wrong with it is a warning.
+  bool CheckDraft(const std::string& problem, std::vector<std::string>* missing, const std::map<Part, size_t>& present) {
+    const auto found = present.find(Part::kDraft);
+    if (found == present.end()) return false;  // the config has none
+    std::string& why = checkpoint_.draft_problem_;
+    if (found->second == 0) {
+      why = "no draft model (mtp.*) in the files, although config.json describes one";
+    } else if (!missing->empty()) {
+      why = fmt::format("the draft model is not used: {} missing tensors: {}", missing->size(), ListNames(*missing));
+    } else if (!problem.empty()) {
+      why = fmt::format("the draft model is not used: {}", problem);
+    }
+    missing->clear();
+    if (!why.empty()) checkpoint_.warnings_.push_back(why);
+    return why.empty();
   }
 
   // Whether a part is there. One that is absent as a whole is a warning, not an error.

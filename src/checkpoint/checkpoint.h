@@ -48,6 +48,8 @@ class Checkpoint {
 
   // Whether the tensors of the draft model (mtp.*) and of the image encoder (vision.*, aligner.*, image_*) are there.
   bool has_draft() const { return has_draft_; }
+  // Why a draft model that the config describes cannot be used, tensors named; one of the warnings. Empty: no such.
+  const std::string& draft_problem() const { return draft_problem_; }
   bool has_vision() const { return has_vision_; }
   // What the user should know: keys and tensors that were not used, files that were not read, an absent draft.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -82,6 +84,7 @@ class Checkpoint {
   std::string config_text_;
   bool has_draft_ = false;
   bool has_vision_ = false;
+  std::string draft_problem_;
   std::vector<std::string> warnings_;
   std::vector<SafetensorsFile> shards_;
   std::unordered_map<std::string, Stored, NameHash, std::equal_to<>> tensors_;

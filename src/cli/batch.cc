@@ -331,7 +331,7 @@ Result<int> Batch(const BatchOptions& options) {
   engine_options.requests_waiting_max = std::max(1024, 2 * options.in_flight);
   engine_options.step_rows_max = static_cast<int>(options.model.chunk) + options.in_flight;
   engine_options.prefill_rows_max = static_cast<int>(options.model.chunk);
-  engine_options.drafts = options.drafts;
+  engine_options.drafts = options.model.drafts;
   Status status;
   int64_t failed = 0;
   {

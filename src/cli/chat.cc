@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // deepinfer chat: a conversation in the terminal, in the model's own prompt format.
 //
-// Each turn renders the whole conversation. Where the new prompt continues what the session has already run, only the rest
-// runs; where it does not (reasoning of earlier turns is dropped by the format's rules), the session starts anew.
+// Each turn renders the whole conversation; what it has in common with the turns before comes from the engine's cache.
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,11 +32,10 @@ constexpr const char* kPlain = "\033[0m";
 
 class ChatLoop {
  public:
-  ChatLoop(const ChatOptions& options, const engine::LoadedModel& loaded, engine::Session& session,
-           const recipe::PromptEncoder& encoder, const recipe::OutputVocabulary& vocabulary)
+  ChatLoop(const ChatOptions& options, engine::BatchEngine& engine, const recipe::PromptEncoder& encoder,
+           const recipe::OutputVocabulary& vocabulary)
       : options_(options),
-        loaded_(loaded),
-        session_(session),
+        engine_(engine),
         encoder_(encoder),
         vocabulary_(vocabulary),
         terminal_(isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
@@ -60,8 +58,7 @@ class ChatLoop {
   Status Show(const recipe::OutputEvents& events, recipe::Message* answer);
 
   const ChatOptions& options_;
-  const engine::LoadedModel& loaded_;
-  engine::Session& session_;
+  engine::BatchEngine& engine_;
   const recipe::PromptEncoder& encoder_;
   const recipe::OutputVocabulary& vocabulary_;
   InterruptScope interrupt_;
@@ -151,15 +148,10 @@ Status ChatLoop::Show(const recipe::OutputEvents& events, recipe::Message* answe
 Status ChatLoop::Answer(const std::string& input) {
   const size_t messages_before = conversation_.messages.size();
   conversation_.messages.emplace_back(recipe::Role::kUser, recipe::Content(input));
-  DI_ASSIGN_OR_RETURN(std::vector<TokenId> prompt,
+  GenerationRequest request{.max_tokens = options_.max_tokens};
+  DI_ASSIGN_OR_RETURN(request.prompt,
                       encoder_.Encode(recipe::RenderConversation(conversation_, recipe::ModelVersion::kV41)));
-  const auto done = session_.tokens();
-  const bool continues = done.size() < prompt.size() && std::equal(done.begin(), done.end(), prompt.begin());
-  if (continues) {
-    prompt.erase(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(done.size()));
-  } else {
-    session_.Clear();
-  }
+  SetSampling(options_.sampling, &request);
   const recipe::ParseOptions parsing{.stage = conversation_.thinking ? recipe::ThinkingStage::kReasoningStart
                                                                      : recipe::ThinkingStage::kNone};
   DI_ASSIGN_OR_RETURN(const auto parser,
@@ -168,11 +160,6 @@ Status ChatLoop::Answer(const std::string& input) {
   recipe::OutputEvents events;
   Status shown;
   interrupt_.Reset();
-  const size_t prompt_tokens = prompt.size();
-  const engine::GenerateRequest request{.prompt = std::move(prompt),
-                                        .sampling = ToSamplingParams(options_.sampling),
-                                        .max_tokens = options_.max_tokens,
-                                        .go_on = [&] { return !interrupt_.interrupted(); }};
   const auto on_token = [&](const engine::GeneratedToken& token) {
     if (token.id < 0 || token.is_end) return true;
     events.Clear();
@@ -180,11 +167,10 @@ Status ChatLoop::Answer(const std::string& input) {
     if (shown.ok()) shown = Show(events, &answer);
     return shown.ok() && !interrupt_.interrupted();
   };
-  const Result<engine::GenerateResult> result = engine::Generate(session_, loaded_, request, on_token);
+  const Result<engine::GenerateResult> result = engine::Generate(engine_, request, on_token, [&] { return !interrupt_.interrupted(); });
   if (!result.ok() || result->ids.empty()) {
     // The turn did not happen: what was said before it is still there.
     conversation_.messages.resize(messages_before);
-    session_.Clear();
     if (result.ok()) Note("(stopped)\n");
     interrupt_.Reset();
     return result.status();
@@ -199,8 +185,8 @@ Status ChatLoop::Answer(const std::string& input) {
   if (interrupt_.interrupted()) Note("(stopped)\n");
   interrupt_.Reset();
   if (options_.stats) {
-    Note("({} new prompt tokens in {:.2f} s, {} tokens in {:.2f} s)\n", prompt_tokens,
-         result->prefill_seconds, result->ids.size(), result->decode_seconds);
+    Note("({} prompt tokens, {} of them cached, in {:.2f} s, {} tokens in {:.2f} s)\n", request.prompt.size(),
+         result->cached_tokens, result->prefill_seconds, result->ids.size(), result->decode_seconds);
   }
   return Status();
 }
@@ -224,12 +210,14 @@ Status ChatLoop::Go() {
 
 Result<int> Chat(const ChatOptions& options) {
   DI_RETURN_IF_ERROR(CheckUtf8("--system", options.system));
-  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::LoadedModel> loaded, LoadModel(options.model));
-  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Session> session, NewSession(*loaded, options.model));
-  DI_RETURN_IF_ERROR(ToSamplingParams(options.sampling).Validate(loaded->config().vocab_size));
-  DI_ASSIGN_OR_RETURN(const auto encoder, recipe::PromptEncoder::Make(loaded->shared_tokenizer()));
-  DI_ASSIGN_OR_RETURN(const recipe::OutputVocabulary vocabulary, recipe::OutputVocabulary::Create(loaded->tokenizer()));
-  DI_RETURN_IF_ERROR(ChatLoop(options, *loaded, *session, *encoder, vocabulary).Go());
+  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::BatchEngine> engine, OpenEngine(options.model));
+  const engine::LoadedModel& loaded = engine->loaded();
+  GenerationRequest request{.prompt = {0}};
+  SetSampling(options.sampling, &request);
+  DI_RETURN_IF_ERROR(engine->Check(request));
+  DI_ASSIGN_OR_RETURN(const auto encoder, recipe::PromptEncoder::Make(loaded.shared_tokenizer()));
+  DI_ASSIGN_OR_RETURN(const recipe::OutputVocabulary vocabulary, recipe::OutputVocabulary::Create(loaded.tokenizer()));
+  DI_RETURN_IF_ERROR(ChatLoop(options, *engine, *encoder, vocabulary).Go());
   return kExitOk;
 }
 

@@ -76,6 +76,13 @@ void AddContextOptions(CLI::App& app, ModelOptions* model) {
   app.add_option("--chunk", model->chunk, "tokens of a prefill step")->check(AtLeast(1))->capture_default_str();
 }
 
+void AddDraftsOption(CLI::App& app, ModelOptions* model) {
+  app.add_option("--drafts", model->drafts,
+                 "speculative decoding, which changes no answer: auto (as many drafts as pay), on (the same, but the model must "
+                 "have a draft), off, or how many in every step")
+      ->capture_default_str();
+}
+
 void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
   app.add_option("--temperature", sampling->temperature, "0 is greedy")->capture_default_str();
   app.add_option("--top-p", sampling->top_p, "draw from the fewest tokens with this share of probability")->capture_default_str();
@@ -97,6 +104,7 @@ void AddGenerate(CLI::App& root, GenerateOptions* o, Action* action) {
   app.add_option("-f,--prompt-file", o->prompt_file, "read the prompt from this file; - is stdin");
   AddBackendOptions(app, &o->model);
   AddContextOptions(app, &o->model);
+  AddDraftsOption(app, &o->model);
   AddSamplingOptions(app, &o->sampling);
   app.add_option("-n,--max-tokens", o->max_tokens, "most tokens to write")->check(AtLeast(0))->capture_default_str();
   app.add_option("--stop", o->stop, "stop before this text (may be given several times)")->allow_extra_args(false);
@@ -115,6 +123,7 @@ void AddChat(CLI::App& root, ChatOptions* o, Action* action) {
   app.add_flag("--think", o->thinking, "let the model think before it answers");
   AddBackendOptions(app, &o->model);
   AddContextOptions(app, &o->model);
+  AddDraftsOption(app, &o->model);
   AddSamplingOptions(app, &o->sampling);
   app.add_option("-n,--max-tokens", o->max_tokens, "most tokens of an answer")->check(AtLeast(1))->capture_default_str();
   app.add_flag("--stats", o->stats, "token counts and times after each answer");
@@ -159,7 +168,7 @@ void AddBatch(CLI::App& root, BatchOptions* o, Action* action) {
   app.add_option("-i,--input", o->input, "JSON lines in the OpenAI batch layout, or {\"prompt\": ...}; - is stdin")->required();
   app.add_option("-o,--output", o->output, "results, a JSON line for each request, in the order in which they end")->required();
   app.add_option("--in-flight", o->in_flight, "requests at once")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--drafts", o->drafts, "speculative decoding: auto, on, off or a number of drafts")->capture_default_str();
+  AddDraftsOption(app, &o->model);
   AddBackendOptions(app, &o->model);
   AddContextOptions(app, &o->model);
   AddKvMemoryOption(app, &o->kv_memory_bytes);

@@ -105,21 +105,42 @@ Result<std::unique_ptr<engine::Session>> NewSession(const engine::LoadedModel& l
       loaded, {.context_max = options.context, .chunk = options.chunk, .activations = activations});
 }
 
+Result<std::unique_ptr<engine::BatchEngine>> OpenEngine(const ModelOptions& options) {
+  DI_ASSIGN_OR_RETURN(const std::string directory, FindModel(options));
+  EngineOptions engine_options{.model_directory = directory,
+                               .backend = BackendName(options),
+                               .variant = options.variant,
+                               .activations = options.activations,
+                               .num_threads = options.threads};
+  engine_options.context_max = options.context;
+  engine_options.kv_memory_bytes = 0;
+  engine_options.requests_running_max = 1;
+  // Beside a chunk there is room for a block of drafts, whatever its size.
+  constexpr int64_t kDraftRows = 64;
+  const int64_t chunk = std::min<int64_t>(options.chunk, 1 << 19);
+  engine_options.step_rows_max = static_cast<int>(chunk + kDraftRows);
+  engine_options.prefill_rows_max = static_cast<int>(chunk);
+  engine_options.drafts = options.drafts;
+  engine_options.own_thread = false;
+  DI_ASSIGN_OR_RETURN(std::unique_ptr<engine::BatchEngine> engine, engine::BatchEngine::Create(engine_options));
+  for (const std::string& warning : engine->warnings()) Note("warning: {}\n", warning);
+  return engine;
+}
+
 Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelOptions& options) {
   DI_ASSIGN_OR_RETURN(const std::string directory, FindModel(options));
   return Tokenizer::Load(directory + "/tokenizer.json");
 }
 
-sampling::SamplingParams ToSamplingParams(const SamplingOptions& options) {
-  sampling::SamplingParams params{.temperature = options.temperature,
-                                  .top_k = options.top_k,
-                                  .top_p = options.top_p,
-                                  .min_p = options.min_p,
-                                  .repetition_penalty = options.repetition_penalty,
-                                  .presence_penalty = options.presence_penalty,
-                                  .frequency_penalty = options.frequency_penalty};
-  params.seed = options.seed ? *options.seed : std::random_device()();
-  return params;
+void SetSampling(const SamplingOptions& options, GenerationRequest* request) {
+  request->temperature = options.temperature;
+  request->top_k = options.top_k;
+  request->top_p = options.top_p;
+  request->min_p = options.min_p;
+  request->repetition_penalty = options.repetition_penalty;
+  request->presence_penalty = options.presence_penalty;
+  request->frequency_penalty = options.frequency_penalty;
+  request->seed = options.seed ? *options.seed : std::random_device()();
 }
 
 Result<std::string> ReadText(const std::string& path) {

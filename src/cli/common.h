@@ -9,6 +9,7 @@
 
 #include "cli/options.h"
 #include "core/json.h"
+#include "engine/batch_engine.h"
 #include "engine/session.h"
 #include "sampling/sampler.h"
 
@@ -20,12 +21,14 @@ Result<std::string> FindModel(const ModelOptions& options);
 
 Result<std::unique_ptr<engine::LoadedModel>> LoadModel(const ModelOptions& options);
 Result<std::unique_ptr<engine::Session>> NewSession(const engine::LoadedModel& loaded, const ModelOptions& options);
+// For one request at a time, stepped by the caller (engine/generate.h).
+Result<std::unique_ptr<engine::BatchEngine>> OpenEngine(const ModelOptions& options);
 Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelOptions& options);
 // Empty names fall back to DEEPINFER_ACCELERATOR, then to "cpu".
 std::string BackendName(const ModelOptions& options);
 
 // Draws a seed where none is given.
-sampling::SamplingParams ToSamplingParams(const SamplingOptions& options);
+void SetSampling(const SamplingOptions& options, GenerationRequest* request);
 
 // The whole of a file, or of stdin for "-". Errors name it; over 64 MiB is refused.
 Result<std::string> ReadText(const std::string& path);

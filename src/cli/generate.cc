@@ -8,7 +8,6 @@
 #include "cli/cli.h"
 #include "cli/common.h"
 #include "cli/interrupt.h"
-#include "engine/warm_up.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -39,27 +38,34 @@ Result<std::vector<TokenId>> PromptIds(const GenerateOptions& options, const eng
   return ids;
 }
 
-void PrintStats(const engine::GenerateResult& result, size_t prompt_tokens) {
+void PrintStats(const engine::GenerateResult& result, size_t prompt_tokens, const engine::BatchEngine& engine) {
   const double decoded = static_cast<double>(result.ids.size()) - 1;
   Note("prompt: {} tokens in {:.3f} s ({:.0f} tokens/s); answer: {} tokens in {:.3f} s ({:.0f} tokens/s)\n",
        prompt_tokens, result.prefill_seconds, static_cast<double>(prompt_tokens) / result.prefill_seconds,
        result.ids.size(), result.decode_seconds, decoded > 0 ? decoded / result.decode_seconds : 0.0);
+  const EngineStats stats = engine.Stats();
+  if (!stats.drafts_verified.empty()) {
+    int64_t verified = 0, accepted = 0;
+    for (const int64_t count : stats.drafts_verified) verified += count;
+    for (const int64_t count : stats.drafts_accepted) accepted += count;
+    Note("drafts: {} made, {} verified, {} accepted, in {} steps\n", stats.drafts_made, verified, accepted, stats.steps);
+  }
+  if (!engine.memory_plan().empty()) Note("{}\n", engine.memory_plan());
 }
 
-Json ToJson(const engine::GenerateResult& result, const engine::LoadedModel& loaded, const engine::GenerateRequest& request,
-            size_t prompt_tokens) {
+Json ToJson(const engine::GenerateResult& result, const Tokenizer& tokenizer, const GenerationRequest& request) {
   Json json(Json::Object{});
   Json ids(Json::Array{});
   for (const TokenId id : result.ids) ids.Items().push_back(Json::Integer(id));
   json.Members().emplace_back("text", Json(result.text));
   json.Members().emplace_back("ids", std::move(ids));
-  json.Members().emplace_back("finish_reason", Json(std::string(engine::FinishReasonName(result.finish))));
-  json.Members().emplace_back("prompt_tokens", Json::Integer(static_cast<int64_t>(prompt_tokens)));
-  json.Members().emplace_back("seed", Json(Json::Number{std::to_string(request.sampling.seed)}));
+  json.Members().emplace_back("finish_reason", Json(std::string(FinishReasonName(result.finish))));
+  json.Members().emplace_back("prompt_tokens", Json::Integer(static_cast<int64_t>(request.prompt.size())));
+  json.Members().emplace_back("seed", Json(Json::Number{std::to_string(*request.seed)}));
   if (request.logprobs) {
     Json logprobs(Json::Array{});
     for (size_t i = 0; i < result.ids.size(); ++i) {
-      logprobs.Items().push_back(cli::ToJson(loaded.tokenizer(), result.ids[i], result.logprobs[i]));
+      logprobs.Items().push_back(cli::ToJson(tokenizer, result.ids[i], result.logprobs[i]));
     }
     json.Members().emplace_back("logprobs", std::move(logprobs));
   }
@@ -72,17 +78,16 @@ Result<int> Generate(const GenerateOptions& options) {
   if (options.logprobs && !options.json) {
     return Error(Code::kInvalidArgument, "--logprobs needs --json: without it the text alone is printed");
   }
-  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::LoadedModel> loaded, LoadModel(options.model));
-  engine::GenerateRequest request{.sampling = ToSamplingParams(options.sampling),
-                                  .max_tokens = options.max_tokens,
-                                  .stop = options.stop,
-                                  .ignore_eos = options.ignore_eos,
-                                  .logprobs = options.logprobs};
-  DI_ASSIGN_OR_RETURN(request.prompt, PromptIds(options, *loaded));
-  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Session> session, NewSession(*loaded, options.model));
+  DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::BatchEngine> engine, OpenEngine(options.model));
+  GenerationRequest request{.max_tokens = options.max_tokens,
+                            .stop = options.stop,
+                            .ignore_eos = options.ignore_eos,
+                            .logprobs = options.logprobs};
+  SetSampling(options.sampling, &request);
+  DI_ASSIGN_OR_RETURN(request.prompt, PromptIds(options, engine->loaded()));
 
   const InterruptScope interrupt;
-  request.go_on = [&] { return !interrupt.interrupted(); };
+  const auto go_on = [&] { return !interrupt.interrupted(); };
   Status printed;
   const bool stream_ids = options.ids && !options.json;
   size_t count = 0;
@@ -94,12 +99,10 @@ Result<int> Generate(const GenerateOptions& options) {
     }
     return printed.ok() && !interrupt.interrupted();
   };
-  DI_ASSIGN_OR_RETURN(const engine::GenerateResult result, engine::Generate(*session, *loaded, request, on_token));
+  DI_ASSIGN_OR_RETURN(const engine::GenerateResult result, engine::Generate(*engine, request, on_token, go_on));
   DI_RETURN_IF_ERROR(printed);
-  DI_RETURN_IF_ERROR(Print(options.json ? WriteJson(ToJson(result, *loaded, request, request.prompt.size())) + "\n" : "\n"));
-  if (options.stats) PrintStats(result, request.prompt.size());
-  const std::string plan = engine::MemoryPlan(*loaded, {}, session->cache_bytes(), session->scratch_bytes());
-  if (options.stats && !plan.empty()) Note("{}\n", plan);
+  DI_RETURN_IF_ERROR(Print(options.json ? WriteJson(ToJson(result, engine->loaded().tokenizer(), request)) + "\n" : "\n"));
+  if (options.stats) PrintStats(result, request.prompt.size(), *engine);
   return interrupt.interrupted() ? kExitInterrupted : kExitOk;
 }
 

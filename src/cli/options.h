@@ -23,6 +23,7 @@ struct ModelOptions {
   std::string engram_tables = "host";
   int64_t context = 0;
   int64_t chunk = 512;
+  std::string drafts = "auto";  // EngineOptions::drafts
   bool offline = false;
 };
 
@@ -76,7 +77,6 @@ struct BatchOptions {
   std::string output;
   int in_flight = 64;
   int64_t kv_memory_bytes = int64_t{256} << 20;
-  std::string drafts = "auto";
 };
 
 struct InfoOptions {

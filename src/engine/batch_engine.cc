@@ -70,10 +70,11 @@ Status BatchEngine::PrepareDrafts() {
   if (setting.drafts == 0) return Status();
   if (!loaded_->checkpoint().has_draft()) {
     if (!setting.required) return Status();
-    const std::string why = draft.present() && !warnings_.empty() ? warnings_.back() : "config.json describes none";
-    return Error(Code::kNotFound, "drafts {}: the checkpoint has no draft model: {}", options_.drafts, why);
+    const std::string& problem = loaded_->checkpoint().draft_problem();
+    return Error(Code::kNotFound, "drafts {}: {}; \"off\" runs without", options_.drafts,
+                 problem.empty() ? "config.json describes no draft model" : problem);
   }
-  DI_RETURN_IF_ERROR(InRange("drafts", setting.drafts, kDraftsAsTheyPay, draft.block_size));
+  if (setting.drafts != kDraftsAsTheyPay) DI_RETURN_IF_ERROR(InRange("drafts", setting.drafts, 0, draft.block_size));
   config_.draft_rows = static_cast<int32_t>(draft.block_size);
   drafts_ = setting.drafts;
   drafts_verified_.resize(static_cast<size_t>(draft.block_size));

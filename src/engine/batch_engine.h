@@ -39,6 +39,10 @@ class BatchEngine final : public Engine {
   std::string memory_plan() const override { return executor_->memory_plan(); }
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
+  const LoadedModel& loaded() const { return *loaded_; }
+  // Whether Submit would take the request, were there room; else the field and its range.
+  Status Check(const GenerationRequest& request) const;
+
   // For tests: "" or what is wrong with scheduler and cache. REQUIRES: own_thread is false.
   std::string FindViolation() const { return scheduler_->FindViolation(); }
   const sched::Cache& cache() const { return scheduler_->cache(); }
@@ -60,7 +64,6 @@ class BatchEngine final : public Engine {
   Status Prepare();
   // Fills config_.draft_rows and drafts_ from options_.drafts.
   Status PrepareDrafts();
-  Status Check(const GenerationRequest& request) const;
   ChoiceSettings SettingsOf(const GenerationRequest& request, uint64_t seed, int choice) const;
   // The request's grammar at its start, the prompt's part of the answer read.
   Result<AnswerGrammar> StartGrammar(const GenerationRequest& request) const;

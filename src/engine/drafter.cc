@@ -9,6 +9,17 @@ namespace deepinfer::engine {
 using model::deepseek_v41::DraftAnchor;
 using model::deepseek_v41::DraftModel;
 
+namespace {
+
+// Committed rows that may wait for their context keys: as many as make the projection of one cheap.
+constexpr int32_t kWaitingMax = 32;
+
+int64_t TapBytes(const checkpoint::ModelConfig& config) {
+  return static_cast<int64_t>(config.draft.target_layers.size()) * config.hidden_size * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
 Result<DraftsSetting> ParseDrafts(std::string_view text) {
   if (text == "auto") return DraftsSetting{};
   if (text == "on") return DraftsSetting{.required = true};
@@ -27,7 +38,7 @@ Result<std::unique_ptr<Drafter>> Drafter::Create(const LoadedModel& loaded, cons
   DI_ASSIGN_OR_RETURN(drafter->weights_,
                       model::deepseek_v41::BindDraftWeights(loaded.checkpoint(), loaded.weights(), device));
   DI_ASSIGN_OR_RETURN(drafter->model_, DraftModel::Create(loaded.config(), drafter->weights_, device,
-                                                          {.context_rows_max = config.step_rows_max,
+                                                          {.context_rows_max = std::max(config.step_rows_max, kWaitingMax),
                                                            .requests_max = config.slots,
                                                            .activations = activations}));
   drafter->windows_.assign(windows.begin(), windows.end());
@@ -35,22 +46,59 @@ Result<std::unique_ptr<Drafter>> Drafter::Create(const LoadedModel& loaded, cons
   DI_ASSIGN_OR_RETURN(drafter->row_index_, device.Allocate(slots * sizeof(int32_t)));
   DI_ASSIGN_OR_RETURN(drafter->rows_,
                       device.Allocate(slots * static_cast<size_t>(loaded.config().vocab_size) * sizeof(float)));
+  DI_ASSIGN_OR_RETURN(drafter->waiting_index_, device.Allocate(kWaitingMax * sizeof(int32_t)));
+  DI_ASSIGN_OR_RETURN(drafter->waiting_taps_, device.Allocate(static_cast<size_t>(kWaitingMax * TapBytes(loaded.config()))));
   return drafter;
 }
 
-void Drafter::AddContext(int32_t tap_row, int64_t position, int32_t slot) {
-  tap_rows_.push_back(tap_row);
-  positions_.push_back(static_cast<int32_t>(position));
-  slots_.push_back(slot);
-}
+void Drafter::AddContext(const ContextRow& row) { noted_.push_back(row); }
 
-void Drafter::StoreContext(const model::deepseek_v41::DraftTaps& taps) {
-  if (!tap_rows_.empty()) {
-    model_->StoreContext({.taps = taps.values, .tap_rows = tap_rows_, .positions = positions_, .requests = slots_}, windows_);
-  }
+void Drafter::Store(const float* taps, std::span<const ContextRow> rows) {
+  if (rows.empty()) return;
   tap_rows_.clear();
   positions_.clear();
   slots_.clear();
+  for (const ContextRow& row : rows) {
+    tap_rows_.push_back(row.tap_row);
+    positions_.push_back(static_cast<int32_t>(row.position));
+    slots_.push_back(row.slot);
+  }
+  model_->StoreContext({.taps = taps, .tap_rows = tap_rows_, .positions = positions_, .requests = slots_}, windows_);
+}
+
+void Drafter::StoreContext(const model::deepseek_v41::DraftTaps& taps, bool now) {
+  const auto noted = static_cast<int32_t>(noted_.size());
+  if (now || waiting_end_ + noted > kWaitingMax) {
+    Store(waiting_taps_.as<float>(), waiting_);
+    waiting_.clear();
+    waiting_end_ = 0;
+    Store(taps.values, noted_);
+  } else if (noted > 0) {
+    tap_rows_.clear();
+    for (ContextRow& row : noted_) {
+      tap_rows_.push_back(row.tap_row);
+      row.tap_row = waiting_end_ + static_cast<int32_t>(tap_rows_.size()) - 1;
+      waiting_.push_back(row);
+    }
+    backend::Backend& device = loaded_.backend();
+    const int64_t row_bytes = TapBytes(loaded_.config());
+    device.CopyToDevice(waiting_index_.data(), tap_rows_.data(), tap_rows_.size() * sizeof(int32_t));
+    device.GatherRows({.rows = noted,
+                       .row_bytes = row_bytes,
+                       .src = taps.values,
+                       .index = waiting_index_.as<int32_t>(),
+                       .dst = waiting_taps_.as<std::byte>() + waiting_end_ * row_bytes});
+    waiting_end_ += noted;
+  }
+  noted_.clear();
+}
+
+void Drafter::DropWaiting(std::span<const Choice* const> goes_on, const std::function<void(const ContextRow&)>& dropped) {
+  std::erase_if(waiting_, [&](const ContextRow& row) {
+    if (goes_on[static_cast<size_t>(row.slot)] == row.choice) return false;
+    dropped(row);
+    return true;
+  });
 }
 
 bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {

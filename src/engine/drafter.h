@@ -5,6 +5,7 @@
 // answer comes, never what it is. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,15 +54,26 @@ class Drafter {
   int32_t block_size() const { return static_cast<int32_t>(model_->block_size()); }
   int64_t scratch_bytes() const { return model_->scratch_bytes(); }
 
-  // Notes a committed row of the last forward pass; StoreContext stores all that were noted. Rows of a slot ascend.
-  void AddContext(int32_t tap_row, int64_t position, int32_t slot);
-  void StoreContext(const model::deepseek_v41::DraftTaps& taps);
+  // Notes a committed row of the last forward pass, of an answer that `choice` draws; rows of a slot ascend. StoreContext
+  // stores all that were noted, or, where there is time, keeps their taps until a few steps have come together.
+  struct ContextRow {
+    int32_t tap_row = 0;
+    int64_t position = 0;
+    int32_t slot = 0;
+    const Choice* choice = nullptr;
+  };
+  void AddContext(const ContextRow& row);
+  void StoreContext(const model::deepseek_v41::DraftTaps& taps, bool now);
+  // Rows that wait, of slots that do not go on: drops them, since their pages may be others' by now. `goes_on` [slots]: who
+  // draws the slot's next token. Calls `dropped` for each.
+  void DropWaiting(std::span<const Choice* const> goes_on, const std::function<void(const ContextRow&)>& dropped);
 
   // Drafts for all requests. Pages must be mapped for block_size() positions from each newest token on.
   void Run(std::span<DraftRequest> requests);
 
  private:
   explicit Drafter(const LoadedModel& loaded) : loaded_(loaded) {}
+  void Store(const float* taps, std::span<const ContextRow> rows);
   // Draws draft j of those that go on. False: nobody does.
   bool Draw(std::span<DraftRequest> requests, int32_t j);
 
@@ -70,6 +82,10 @@ class Drafter {
   std::unique_ptr<model::deepseek_v41::DraftModel> model_;
   std::vector<backend::WindowCache> windows_;
   backend::Buffer row_index_, rows_;  // logits of one draft of every request, next to each other
+  std::vector<ContextRow> noted_;
+  std::vector<ContextRow> waiting_;  // row i: its taps lie in row tap_row of waiting_taps_
+  backend::Buffer waiting_taps_, waiting_index_;
+  int32_t waiting_end_ = 0;  // rows of waiting_taps_ in use
   // Scratch.
   std::vector<int32_t> tap_rows_, positions_, slots_, index_, previous_;
   std::vector<uint8_t> open_;

@@ -42,8 +42,13 @@ Status DivideMemory(const checkpoint::ModelConfig& model, const KvBudget& budget
   const std::array<int64_t, kv::kLayerGroups> layers = {config->layers.first_late(), late_layers};
   const int64_t page_bytes = PageBytes(model);
   const int64_t block_bytes = std::max<int64_t>(BlockBytes(model), 1);  // a model of windows alone has blocks without content
-  int64_t left = budget.memory_bytes;
-  const auto snapshot_bytes = static_cast<int64_t>(budget.snapshot_share * static_cast<double>(budget.memory_bytes));
+  const int64_t wanted = (config->length_max + kBlockTokens - 1) / kBlockTokens;
+  const int64_t windows = config->slots * config->pages_per_request_max() * (layers[kv::kEarly] + layers[kv::kLate]) * page_bytes;
+  const auto enough =
+      static_cast<int64_t>(static_cast<double>(windows + wanted * block_bytes) / (1 - budget.snapshot_share)) + 1;
+  const int64_t memory_bytes = budget.memory_bytes == 0 ? enough : budget.memory_bytes;
+  int64_t left = memory_bytes;
+  const auto snapshot_bytes = static_cast<int64_t>(budget.snapshot_share * static_cast<double>(memory_bytes));
   // A point takes pages in both groups.
   const int64_t point_bytes = config->pages_per_point() * (layers[kv::kEarly] + layers[kv::kLate]) * page_bytes;
   const int64_t points = std::min<int64_t>(snapshot_bytes / point_bytes, 1 << 16);
@@ -53,11 +58,8 @@ Status DivideMemory(const checkpoint::ModelConfig& model, const KvBudget& budget
     config->pages[group] = config->slots * config->pages_per_request_max() + config->snapshot_pages[group];
     left -= config->pages[group] * layers[group] * page_bytes;
   }
-  const int64_t wanted = (config->length_max + kBlockTokens - 1) / kBlockTokens;
   const int64_t blocks = std::min<int64_t>(left / block_bytes, 1 << 24);
   if (left < 0 || blocks < wanted) {
-    const int64_t without_snapshots = budget.memory_bytes - left - points * point_bytes + wanted * block_bytes;
-    const auto enough = static_cast<int64_t>(static_cast<double>(without_snapshots) / (1 - budget.snapshot_share)) + 1;
     return Error(Code::kInvalidArgument,
                  "kv_memory: {} bytes are too few for {} running requests and a context of {}; {} bytes would do",
                  budget.memory_bytes, config->slots, config->length_max, enough);

@@ -22,7 +22,7 @@
 namespace deepinfer::engine {
 
 struct KvBudget {
-  int64_t memory_bytes = int64_t{256} << 20;
+  int64_t memory_bytes = int64_t{256} << 20;  // 0: just enough
   double snapshot_share = 0.2;  // of the memory, for window pages kept at block ends
   int64_t draft_stages = 0;     // whose windows lie in the late pages too
 };

@@ -204,6 +204,7 @@ void StepExecutor::BuildStep(const StepJob& job) {
 
 void StepExecutor::Run(StepJob* job) {
   const Clock::time_point start = Clock::now();
+  if (drafter_ != nullptr) DropWaiting(*job);
   BuildStep(*job);
   StartMasks(*job);
   ListDraws(*job);
@@ -215,7 +216,6 @@ void StepExecutor::Run(StepJob* job) {
   if (drafter_ == nullptr || !job->status.ok()) return;
   if (!ids_.empty()) {
     Observe(*job, SecondsSince(start));
-    StoreContext(*job, EntryKind::kDecode);
     DraftNext(*job);
   }
   job->drafts = {.wants_rows = schedule_->wants_rows(),
@@ -256,7 +256,7 @@ void StepExecutor::Forward(const StepJob& job) {
          .logit_rows = logit_rows_,
          .more_logits = !prompt_rows_.empty()},
         memory_.caches());
-    StoreContext(job, EntryKind::kPrefill);  // before forks copy it
+    StoreContext(job, EntryKind::kPrefill, !job.prefill_tokens.empty());  // before forks copy it
   }
   for (const sched::Copy& copy : job.plan.copies) {
     memory_.Copy(copy);
@@ -391,7 +391,7 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
   }
 }
 
-void StepExecutor::StoreContext(const StepJob& job, EntryKind kind) {
+void StepExecutor::StoreContext(const StepJob& job, EntryKind kind, bool now) {
   if (drafter_ == nullptr) return;
   const model::deepseek_v41::DraftTaps taps = model_->draft_taps();
   size_t tap = 0;
@@ -402,10 +402,25 @@ void StepExecutor::StoreContext(const StepJob& job, EntryKind kind) {
     const int32_t committed = kind == EntryKind::kPrefill ? rows.count : job.entry_results[i].num_tokens;
     while (tap < taps.rows.size() && taps.rows[tap] < rows.first) ++tap;
     for (; tap < taps.rows.size() && taps.rows[tap] < rows.first + committed; ++tap) {
-      drafter_->AddContext(static_cast<int32_t>(tap), rows.begin + taps.rows[tap] - rows.first, entry.slot);
+      const int64_t position = rows.begin + taps.rows[tap] - rows.first;
+      drafter_->AddContext({static_cast<int32_t>(tap), position, entry.slot, job.entry_choices[i].get()});
+      now = now || (position + 1) % kv::kBlockTokens == 0;  // windows at a block's end may be passed on
     }
   }
-  drafter_->StoreContext(taps);
+  drafter_->StoreContext(taps, now);
+}
+
+// Rows whose context keys still wait are lost where their request has no row in this step: what it held may be another's.
+void StepExecutor::DropWaiting(const StepJob& job) {
+  going_on_.assign(slots_.size(), nullptr);
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    if (entry.kind == EntryKind::kDecode) going_on_[static_cast<size_t>(entry.slot)] = job.entry_choices[i].get();
+  }
+  drafter_->DropWaiting(going_on_, [&](const Drafter::ContextRow& row) {
+    int64_t& floor = slots_[static_cast<size_t>(row.slot)].draft_floor;
+    floor = std::max(floor, row.position + 1);
+  });
 }
 
 void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot_index,
@@ -463,6 +478,7 @@ void StepExecutor::DraftNext(const StepJob& job) {
   ChooseBlocks();
   schedule_seconds_ += SecondsSince(start);
   start = Clock::now();
+  StoreContext(job, EntryKind::kDecode, !draft_requests_.empty());
   drafter_->Run(draft_requests_);
   const double seconds = SecondsSince(start);
   int32_t depth = 0;

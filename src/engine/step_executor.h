@@ -133,7 +133,8 @@ class StepExecutor {
                               StepJob* job, std::string* error);
   void PushToken(Slot* slot, int32_t token) const;
   // Context keys of the rows that are committed now.
-  void StoreContext(const StepJob& job, sched::EntryKind kind);
+  void StoreContext(const StepJob& job, sched::EntryKind kind, bool now);
+  void DropWaiting(const StepJob& job);
   // What the step taught the schedule.
   void Observe(const StepJob& job, double seconds);
   void DraftNext(const StepJob& job);
@@ -164,6 +165,7 @@ class StepExecutor {
   std::vector<float> logits_, prompt_logits_;
   std::vector<PromptRows> prompt_rows_;
   std::vector<DraftRequest> draft_requests_;
+  std::vector<const Choice*> going_on_;  // [slots]
   spec::StepShape shape_;                    // of the step in hand
   std::vector<spec::VerifyRequest> verify_;  // [decode entries that run]
   std::vector<MaskWorker::Work> mask_work_;

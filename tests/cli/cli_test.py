@@ -216,10 +216,19 @@ class Chat(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.startswith(b"The capital of France is Paris.\n"), done.stdout)
         self.assertIn(b"no such command", done.stderr)
-        # The second turn continues the first: only its own tokens are new.
-        counts = [int(line.split()[0][1:]) for line in done.stderr.decode().splitlines() if "new prompt tokens" in line]
-        self.assertEqual(len(counts), 2)
-        self.assertLess(counts[1], 16)
+        self.assertEqual(done.stderr.count(b"prompt tokens"), 2, done.stderr)
+
+    def test_a_turn_finds_the_one_before_in_the_cache(self):
+        text = " ".join(["The boat was on the lake and the wind was strong."] * 20).encode()
+        done = run("chat", "-n", 4, "--stats", stdin=text + b"\nAnd then?\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # "(PROMPT prompt tokens, CACHED of them cached, ...": whole blocks of 128 tokens.
+        lines = [line.split() for line in done.stderr.decode().splitlines() if " of them cached" in line]
+        counts = [(int(words[0][1:]), int(words[3])) for words in lines]
+        self.assertEqual(len(counts), 2, done.stderr)
+        self.assertEqual(counts[0][1], 0)
+        self.assertGreaterEqual(counts[1][1], 128)
+        self.assertLess(counts[1][0] - counts[1][1], 2 * 128)
 
     def test_text_that_is_no_utf8(self):
         self.assertEqual(run("chat", "--system", b"\xff".decode(errors="surrogateescape")).returncode, 1)

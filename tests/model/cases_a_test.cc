@@ -151,27 +151,33 @@ TEST(CasesA, A25_OneTwoThreeTokens) {
   }
 }
 
+std::unique_ptr<engine::BatchEngine> NewEngine(int64_t context) {
+  EngineOptions options{.model_directory = kBundled, .num_threads = 2};
+  options.context_max = context;
+  options.kv_memory_bytes = 0;
+  options.requests_running_max = 1;
+  options.own_thread = false;
+  return Must(engine::BatchEngine::Create(options));
+}
+
 TEST(CasesA, A27_EmptyPrompt) {
-  const auto session = NewSession();
-  const auto result = engine::Generate(*session, Bundled(), {.prompt = {}}, [](const auto&) { return true; });
+  const auto result = engine::Generate(*NewEngine(64), {.prompt = {}}, [](const auto&) { return true; });
   EXPECT_EQ(result.status().code(), Code::kInvalidArgument);
   EXPECT_EQ(result.status().message(), "prompt: it has no tokens");
 }
 
 TEST(CasesA, A29_StopsAtTheEndOfTheContext) {
-  const auto session = NewSession(16, 64);
+  const auto engine = NewEngine(64);
   const auto go = [&](std::vector<TokenId> prompt) {
-    return engine::Generate(*session, Bundled(), {.prompt = std::move(prompt), .max_tokens = 10000, .ignore_eos = true},
+    return engine::Generate(*engine, {.prompt = std::move(prompt), .max_tokens = 10000, .ignore_eos = true},
                             [](const auto&) { return true; });
   };
   const auto result = Must(go(N(10)));
-  // The token at position 63 is the last that can be run; one more can still be drawn.
-  EXPECT_EQ(result.ids.size(), 55u);
-  EXPECT_EQ(result.finish, engine::FinishReason::kLength);
-  EXPECT_EQ(go(N(1)).status().code(), Code::kInvalidArgument);
-  session->Clear();
+  EXPECT_EQ(result.ids.size(), 54u);
+  EXPECT_EQ(result.finish, FinishReason::kLength);
+  EXPECT_EQ(go(N(64)).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(go(N(65)).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(Must(go(N(64))).ids.size(), 1u);
+  EXPECT_EQ(Must(go(N(63))).ids.size(), 1u);
 }
 
 TEST(CasesA, A31_NothingIsLeftOfTheSequenceBefore) {
