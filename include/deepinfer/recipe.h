@@ -105,6 +105,8 @@ class PreparedRequest {
   virtual bool stream() const = 0;
   // Responses: whether the answer is to be kept, and the request's own input items as a JSON array, if so.
   virtual bool store() const = 0;
+  // Completions: whether log-probabilities of the prompts are wanted (AnswerStream::SetPromptScores).
+  virtual bool prompt_logprobs() const = 0;
   virtual const std::string& input_items() const = 0;
   // Tokens to generate at most for a prompt of so many tokens (images counted in full), or nothing where it does not
   // fit the context.
@@ -148,6 +150,9 @@ class AnswerStream {
   // What a stream begins with; at the latest the first output does it. Until then the cached tokens may be set.
   virtual void Begin(std::string* sse) = 0;
   virtual void SetCachedTokens(int64_t cached_tokens) = 0;
+  // Where the request wants log-probabilities of its prompts: those of one prompt, an entry for each token but the first.
+  // To be called before anything else of that prompt's choices; `scores` may be empty where there are none.
+  virtual void SetPromptScores(size_t prompt, std::span<const TokenScore> scores, std::string* sse) = 0;
   // Each returns false, with the answer ended by an error event, where the output goes over a limit.
   // `scores` is empty or has one entry for each id.
   virtual bool PushTokens(int choice, std::span<const int32_t> ids, std::span<const TokenScore> scores,

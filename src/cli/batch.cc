@@ -21,6 +21,7 @@
 #include "cli/interrupt.h"
 #include "deepinfer/engine.h"
 #include "serving/request_builder.h"
+#include "serving/scores.h"
 
 namespace deepinfer::cli {
 namespace {
@@ -128,6 +129,11 @@ void BatchRun::Consume(Work* work, int first_choice, GenerationId id, const Outp
   const std::lock_guard lock(mutex_);
   const int choice = first_choice + output.choice;
   recipe::AnswerStream& answer = *work->answer;
+  if (!output.prompt_logprobs.empty() && work->status == 200) {
+    const auto prompt = static_cast<size_t>(first_choice / work->generations[0].choices);
+    const serving::PromptScores scores(output.prompt_logprobs);
+    answer.SetPromptScores(prompt, scores.scores(), nullptr);
+  }
   if (output.token >= 0) {
     ++work->answer_tokens;
     ++answer_tokens_;

@@ -22,6 +22,22 @@ Status ParsePrompt(const Field& field, Request::RawPrompt* prompt) {
   return {};
 }
 
+// What a request wants of its prompt besides an answer to it. With echo no tokens at all may be asked for.
+Status ReadEcho(const Field& root, const RecipeOptions& options, Request* request) {
+  DI_ASSIGN_OR_RETURN(const auto echo, ReadOptionalBool(root.Member("echo")));
+  request->answer.echo_prompt = echo.value_or(false);
+  const Field max_tokens = root.Member("max_tokens");
+  if (request->answer.echo_prompt && max_tokens.given() && max_tokens.json().ToInt64() == 0) {
+    request->sampling.max_tokens = 0;
+  } else {
+    DI_RETURN_IF_ERROR(ReadMaxTokens(max_tokens, TooMany::kRefuse, options, request));
+  }
+  if (!request->answer.echo_prompt || !request->sampling.logprobs) return {};
+  if (request->suffix) return root.Member("echo").Bad("cannot be used with both suffix and logprobs");
+  request->answer.prompt_logprobs = true;
+  return {};
+}
+
 // One prompt, or a list of prompts.
 Status ParsePrompts(const Field& field, const RecipeOptions& options, std::vector<Request::RawPrompt>* prompts) {
   if (!field.IsArray() || field.size() == 0 || !(field.Item(0).IsString() || field.Item(0).IsArray())) {
@@ -55,7 +71,6 @@ Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options
     }
   }
   DI_RETURN_IF_ERROR(ReadSampling(root, options, &request));
-  DI_RETURN_IF_ERROR(ReadMaxTokens(root.Member("max_tokens"), TooMany::kRefuse, options, &request));
   if (options.profile == Profile::kDefault) DI_RETURN_IF_ERROR(ReadGuidedOutput(root, &request));
   DI_RETURN_IF_ERROR(ReadStop(root.Member("stop"), /*allow_one=*/true, &request));
   DI_RETURN_IF_ERROR(ParsePenalty(root.Member("frequency_penalty"), &sampling.frequency_penalty));
@@ -71,12 +86,7 @@ Result<Request> ParseCompletions(const Field& root, const RecipeOptions& options
   DI_ASSIGN_OR_RETURN(const auto top, ReadOptionalInteger(root.Member("logprobs"), 0, 20));
   sampling.logprobs = top.has_value();
   if (top) sampling.top_logprobs = static_cast<int>(*top);
-  DI_ASSIGN_OR_RETURN(const auto echo, ReadOptionalBool(root.Member("echo")));
-  request.answer.echo_prompt = echo.value_or(false);
-  if (echo.value_or(false) && top) {
-    return Error(Code::kUnimplemented, "{}: logprobs of the prompt are not supported; leave out echo or logprobs",
-                 root.Member("echo").pointer());
-  }
+  DI_RETURN_IF_ERROR(ReadEcho(root, options, &request));
   const Field stream_options = root.Member("stream_options");
   if (stream_options.given()) {
     DI_RETURN_IF_ERROR(ExpectObject(stream_options));

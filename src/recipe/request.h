@@ -126,6 +126,7 @@ struct AnswerOptions {
   ResponsesEcho echo;
   // Completions:
   bool echo_prompt = false;
+  bool prompt_logprobs = false;  // with the echo, log-probabilities of its tokens
 };
 
 struct Request {

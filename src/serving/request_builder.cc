@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/request_builder.h"
 
+#include <algorithm>
+
 #include "recipe/constraint/output_grammar.h"
 #include "recipe/request.h"
 
@@ -18,10 +20,11 @@ Result<GenerationRequest> WithPrompt(const recipe::PreparedRequest& prepared, co
   }
   GenerationRequest to;
   to.prompt = prompt;
-  to.max_tokens = *max_tokens;
+  to.max_tokens = std::max<int64_t>(1, *max_tokens);  // with none asked for, the answer leaves it out
   to.min_tokens = from.min_tokens.value_or(0);
   to.choices = from.num_choices;
   if (from.logprobs) to.logprobs = from.top_logprobs.value_or(0);
+  if (prepared.prompt_logprobs()) to.prompt_logprobs = to.logprobs;
   to.temperature = from.temperature;
   to.top_k = from.top_k.value_or(0);
   to.top_p = from.top_p;

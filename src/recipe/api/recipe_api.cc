@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public interface over the modules: no rules of its own.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "deepinfer/recipe.h"
@@ -33,6 +34,7 @@ class PreparedRequestImpl : public PreparedRequest {
   const std::vector<std::string>& stop_sequences() const override { return request_.parsing.stop_sequences; }
   const std::string& model() const override { return request_.answer.model; }
   bool stream() const override { return request_.answer.stream; }
+  bool prompt_logprobs() const override { return request_.answer.prompt_logprobs; }
   bool store() const override { return request_.answer.echo.store; }
   const std::string& input_items() const override { return request_.answer.echo.input_items; }
   const Request& internal() const override { return request_; }
@@ -134,14 +136,34 @@ class AnswerStreamImpl : public AnswerStream {
     Append(sse);
   }
   void SetCachedTokens(int64_t cached_tokens) override { writer_->SetCachedTokens(cached_tokens); }
+  void SetPromptScores(size_t prompt, std::span<const TokenScore> scores, std::string* sse) override {
+    const std::vector<int32_t>& ids = request_->prompts()[prompt];
+    std::vector<TokenLogprob> tokens;
+    std::vector<TokenCandidate> candidates;
+    // The begin token is part of the echo only where the client wrote it.
+    if (request_->internal().raw[prompt].ids.size() == ids.size()) tokens.push_back({.id = ids[0], .logprob = NAN});
+    for (size_t i = 0; i < scores.size() && i + 1 < ids.size(); ++i) {
+      tokens.push_back({.id = ids[i + 1],
+                        .logprob = scores[i].logprob,
+                        .top_begin = static_cast<uint32_t>(candidates.size()),
+                        .top_count = static_cast<uint32_t>(scores[i].top.size())});
+      candidates.insert(candidates.end(), scores[i].top.begin(), scores[i].top.end());
+    }
+    Begin(sse);
+    writer_->AddPromptLogprobs(prompt, std::move(tokens), std::move(candidates), sse == nullptr ? nullptr : &out_);
+    Append(sse);
+  }
   bool PushTokens(int choice, std::span<const int32_t> ids, std::span<const TokenScore> scores,
                   std::string* sse) override {
+    // The engine makes one token at least; where none was asked for, it is not part of the answer.
+    if (request_->internal().sampling.max_tokens == 0) return true;
     return Run(choice, sse, [&](OutputParser& parser) { return parser.PushTokens(ids, scores, &events_); });
   }
   bool PushText(int choice, std::string_view text, int64_t token_count, std::string* sse) override {
     return Run(choice, sse, [&](OutputParser& parser) { return parser.PushText(text, token_count, &events_); });
   }
   bool Finish(int choice, FinishKind reason, std::string* sse) override {
+    if (request_->internal().sampling.max_tokens == 0) reason = FinishKind::kLength;
     const BackendFinish finish = reason == FinishKind::kStop     ? BackendFinish::kStop
                                  : reason == FinishKind::kLength ? BackendFinish::kLength
                                                                  : BackendFinish::kContentFilter;

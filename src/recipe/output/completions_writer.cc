@@ -2,6 +2,8 @@
 #include "recipe/output/completions_writer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "recipe/output/json_text.h"
 
@@ -21,10 +23,13 @@ CompletionsWriter::CompletionsWriter(AnswerContext context, const AnswerOptions&
   for (int choice = 0; choice < context_.num_choices; ++choice) offsets_.push_back(NumCharacters(EchoOf(choice)));
 }
 
-std::string_view CompletionsWriter::EchoOf(int choice) const {
-  if (context_.echoed_prompts.empty()) return {};
+size_t CompletionsWriter::PromptOf(int choice) const {
   const size_t each = static_cast<size_t>(context_.num_choices) / context_.echoed_prompts.size();
-  return context_.echoed_prompts[static_cast<size_t>(choice) / each];
+  return static_cast<size_t>(choice) / each;
+}
+
+std::string_view CompletionsWriter::EchoOf(int choice) const {
+  return context_.echoed_prompts.empty() ? std::string_view() : context_.echoed_prompts[PromptOf(choice)];
 }
 
 std::string CompletionsWriter::Usage() const {
@@ -71,40 +76,65 @@ std::string CompletionsWriter::Object(std::string_view choices, std::string_view
   return out;
 }
 
-std::string CompletionsWriter::Logprobs(std::span<const TokenLogprob> tokens,
-                                        std::span<const TokenCandidate> candidates, int64_t* offset) const {
-  if (tokens.empty()) return {};
-  std::string names, scores, tops, offsets;
-  JsonText name_json(&names), score_json(&scores), top_json(&tops), offset_json(&offsets);
+void CompletionsWriter::Append(std::span<const TokenLogprob> tokens, std::span<const TokenCandidate> candidates,
+                               int64_t* offset, Lists* lists) const {
+  const auto comma = [&](std::string* list) { *list += list->empty() ? "" : ","; };
   for (const TokenLogprob& token : tokens) {
-    name_json.String(TokenText(token.id));
-    score_json.Float(token.logprob);
-    top_json.Open('{');
-    for (const TokenCandidate& candidate : candidates.subspan(token.top_begin, token.top_count)) {
-      top_json.Key(TokenText(candidate.id)).Float(candidate.logprob);
-    }
-    top_json.Close('}');
-    offset_json.Int(*offset);
+    for (std::string* list : {&lists->tokens, &lists->scores, &lists->tops, &lists->offsets}) comma(list);
+    JsonText(&lists->tokens).String(TokenText(token.id));
+    JsonText(&lists->offsets).Int(*offset);
     *offset += NumCharacters(context_.vocabulary->Bytes(token.id));
+    if (std::isnan(token.logprob)) {
+      lists->scores += "null";
+      lists->tops += "null";
+      continue;
+    }
+    JsonText(&lists->scores).Float(token.logprob);
+    JsonText top(&lists->tops);
+    top.Open('{');
+    for (const TokenCandidate& candidate : candidates.subspan(token.top_begin, token.top_count)) {
+      top.Key(TokenText(candidate.id)).Float(candidate.logprob);
+    }
+    top.Close('}');
   }
-  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", names, scores,
-                     tops, offsets);
+}
+
+std::string CompletionsWriter::Logprobs(const Lists& lists) {
+  if (lists.empty()) return {};
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", lists.tokens,
+                     lists.scores, lists.tops, lists.offsets);
 }
 
 void CompletionsWriter::Begin(std::vector<SseEvent>* out) {
-  if (out == nullptr || context_.echoed_prompts.empty()) return;
+  if (out == nullptr || context_.echoed_prompts.empty() || options_.prompt_logprobs) return;
   const std::string_view usage = options_.include_usage ? "null" : "";
   for (int choice = 0; choice < context_.num_choices; ++choice) {
     out->push_back({.event = "", .data = Object(Choice(choice, EchoOf(choice), "", ""), usage)});
   }
 }
 
+// The echo of each of the prompt's choices goes out with them.
+void CompletionsWriter::AddPromptLogprobs(size_t prompt, std::vector<TokenLogprob> tokens,
+                                          std::vector<TokenCandidate> candidates, std::vector<SseEvent>* out) {
+  prompts_.resize(context_.echoed_prompts.size());
+  prompts_[prompt] = {.tokens = std::move(tokens), .candidates = std::move(candidates)};
+  if (out == nullptr) return;
+  Lists lists;
+  int64_t offset = 0;
+  Append(prompts_[prompt].tokens, prompts_[prompt].candidates, &offset, &lists);
+  for (int choice = 0; choice < context_.num_choices; ++choice) {
+    if (PromptOf(choice) != prompt) continue;
+    const std::string text = Choice(choice, EchoOf(choice), Logprobs(lists), "");
+    out->push_back({.event = "", .data = Object(text, options_.include_usage ? "null" : "")});
+  }
+}
+
 void CompletionsWriter::OnEvent(int choice, const OutputEvents& events, const OutputEvent& event, bool,
                                 std::vector<SseEvent>* out) {
   if (out == nullptr || event.kind != OutputEventKind::kContent) return;
-  const std::string logprobs =
-      Logprobs(events.Logprobs(event), events.candidates(), &offsets_[static_cast<size_t>(choice)]);
-  const std::string text = Choice(choice, events.Text(event), logprobs, "");
+  Lists lists;
+  Append(events.Logprobs(event), events.candidates(), &offsets_[static_cast<size_t>(choice)], &lists);
+  const std::string text = Choice(choice, events.Text(event), Logprobs(lists), "");
   out->push_back({.event = "", .data = Object(text, options_.include_usage ? "null" : "")});
 }
 
@@ -130,12 +160,17 @@ std::string CompletionsWriter::Body() const {
   JsonText json(&choices);
   for (int choice = 0; choice < context_.num_choices; ++choice) {
     const Answer& answer = answers_[static_cast<size_t>(choice)];
-    int64_t offset = NumCharacters(EchoOf(choice));
+    Lists lists;
+    int64_t offset = 0;
+    if (!prompts_.empty()) {
+      const PromptLogprobs& prompt = prompts_[PromptOf(choice)];
+      Append(prompt.tokens, prompt.candidates, &offset, &lists);
+    }
+    offset = NumCharacters(EchoOf(choice));
     // Output without tools or thinking has one part at most.
-    const std::string logprobs =
-        answer.parts.empty() ? "" : Logprobs(answer.parts[0].logprobs, answer.parts[0].candidates, &offset);
+    if (!answer.parts.empty()) Append(answer.parts[0].logprobs, answer.parts[0].candidates, &offset, &lists);
     const std::string text = std::string(EchoOf(choice)) + answer.Joined(AnswerPart::Kind::kText);
-    json.Raw(Choice(choice, text, logprobs, FinishName(choice)));
+    json.Raw(Choice(choice, text, Logprobs(lists), FinishName(choice)));
   }
   return Object(choices, Usage());
 }

@@ -15,6 +15,8 @@ class CompletionsWriter : public ResponseWriter {
   CompletionsWriter(AnswerContext context, const AnswerOptions& options, const ParseOptions& parsing, Profile profile);
 
   void Begin(std::vector<SseEvent>* out) override;
+  void AddPromptLogprobs(size_t prompt, std::vector<TokenLogprob> tokens, std::vector<TokenCandidate> candidates,
+                         std::vector<SseEvent>* out) override;
   void Fail(const AnswerError& error, std::vector<SseEvent>* out) override;
   std::string Body() const override;
 
@@ -29,12 +31,25 @@ class CompletionsWriter : public ResponseWriter {
   std::string Object(std::string_view choices, std::string_view usage) const;
   std::string Usage() const;
   std::string_view FinishName(int choice) const;
-  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; `offset` is the place of the first token in
-  // characters and moves on.
-  std::string Logprobs(std::span<const TokenLogprob> tokens, std::span<const TokenCandidate> candidates,
-                       int64_t* offset) const;
+  // The four lists of log-probabilities, JSON without brackets.
+  struct Lists {
+    std::string tokens, scores, tops, offsets;
+    bool empty() const { return tokens.empty(); }
+  };
+  // `offset` is the place of the first token in characters and moves on.
+  void Append(std::span<const TokenLogprob> tokens, std::span<const TokenCandidate> candidates, int64_t* offset,
+              Lists* lists) const;
+  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; nothing where they are empty.
+  static std::string Logprobs(const Lists& lists);
 
+  size_t PromptOf(int choice) const;
   std::string_view EchoOf(int choice) const;
+
+  struct PromptLogprobs {
+    std::vector<TokenLogprob> tokens;
+    std::vector<TokenCandidate> candidates;
+  };
+  std::vector<PromptLogprobs> prompts_;  // where they are wanted
 
   std::vector<int64_t> offsets_;  // of each choice, while it is streamed
 };

@@ -75,6 +75,9 @@ void ResponseWriter::Add(int choice, const OutputEvents& events, std::vector<Sse
   }
 }
 
+void ResponseWriter::AddPromptLogprobs(size_t, std::vector<TokenLogprob>, std::vector<TokenCandidate>,
+                                       std::vector<SseEvent>*) {}
+
 void ResponseWriter::EndChoice(int choice, const OutputUsage& usage, std::vector<SseEvent>* out) {
   DI_CHECK(num_ended_ < context_.num_choices);
   answers_[static_cast<size_t>(choice)].usage = usage;

@@ -60,6 +60,10 @@ class ResponseWriter {
   void Add(int choice, const OutputEvents& events, std::vector<SseEvent>* out);
   // Once for each choice, after its kFinish event; after the last one comes what a stream ends with.
   void EndChoice(int choice, const OutputUsage& usage, std::vector<SseEvent>* out);
+  // Completions, where AnswerOptions::prompt_logprobs: those of a prompt, before anything else of its choices. A NaN
+  // stands for a token that has none.
+  virtual void AddPromptLogprobs(size_t prompt, std::vector<TokenLogprob> tokens, std::vector<TokenCandidate> candidates,
+                                 std::vector<SseEvent>* out);
   // Ends a stream that cannot go on.
   virtual void Fail(const AnswerError& error, std::vector<SseEvent>* out) = 0;
   void SetCachedTokens(int64_t cached_tokens) { context_.cached_tokens = cached_tokens; }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/json.h"
+#include "serving/scores.h"
 
 namespace deepinfer::server {
 namespace {
@@ -82,6 +83,9 @@ void AnswerJob::Post(int first_choice, const Output& output) {
     mail.top.reserve(output.alternatives.size());
     for (const TokenAlternative& a : output.alternatives) mail.top.push_back({.id = a.token, .logprob = a.logprob});
   }
+  if (!output.prompt_logprobs.empty()) {
+    mail.prompt = std::make_unique<std::vector<PromptLogprob>>(output.prompt_logprobs.begin(), output.prompt_logprobs.end());
+  }
   if (output.finished) mail.error = output.error;
   setup_.pump->Post(std::move(mail));
 }
@@ -132,11 +136,7 @@ void AnswerJob::Begin() {
 void AnswerJob::TakeRun(std::span<TokenMail> run) {
   const auto choice = static_cast<size_t>(run[0].choice);
   const size_t prompt = choice / static_cast<size_t>(EachPrompt());
-  if (!counted_[prompt]) {
-    counted_[prompt] = true;
-    record_.cached_tokens += run[0].cached_tokens;
-    setup_.answer->SetCachedTokens(record_.cached_tokens);
-  }
+  if (!counted_[prompt]) TakeFirst(prompt, run[0]);
   if (ended_[choice]) return;
   Push(run);
   const TokenMail& last = run.back();
@@ -148,6 +148,16 @@ void AnswerJob::TakeRun(std::span<TokenMail> run) {
     case FinishReason::kDeadline: Fail(recipe::FailureKind::kDeadline, "the deadline of the request has passed"); return;
     case FinishReason::kError: Fail(recipe::FailureKind::kInternal, last.error); return;
   }
+}
+
+// What the first output of a prompt tells of the prompt.
+void AnswerJob::TakeFirst(size_t prompt, const TokenMail& mail) {
+  counted_[prompt] = true;
+  record_.cached_tokens += mail.cached_tokens;
+  setup_.answer->SetCachedTokens(record_.cached_tokens);
+  if (!setup_.prepared->prompt_logprobs()) return;
+  const serving::PromptScores scores(mail.prompt == nullptr ? std::span<const PromptLogprob>() : *mail.prompt);
+  setup_.answer->SetPromptScores(prompt, scores.scores(), sse());
 }
 
 void AnswerJob::Push(std::span<TokenMail> run) {

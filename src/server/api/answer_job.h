@@ -69,6 +69,7 @@ class AnswerJob final : public TokenSink, public std::enable_shared_from_this<An
   void Post(int first_choice, const Output& output);
   void Begin();
   void TakeRun(std::span<TokenMail> run);
+  void TakeFirst(size_t prompt, const TokenMail& mail);
   void Push(std::span<TokenMail> run);
   void FinishChoice(int choice, recipe::FinishKind kind);
   void Fail(recipe::FailureKind kind, const std::string& message);

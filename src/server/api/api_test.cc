@@ -291,7 +291,7 @@ TEST_F(ApiTest, E06_E22_MalformedJson) {
 // A body that breaks off at any byte, or has a byte that is no UTF-8 there, is an error and nothing else.
 TEST_F(ApiTest, BodiesThatAreCutOrDamagedAnywhere) {
   const std::pair<const char*, std::string> bodies[] = {
-      {"/v1/chat/completions", Chat(R"(,"stop":["é","b"],"tools":[{"type":"function","function":{"name":"f"}}])")},
+      {"/v1/chat/completions", Chat(R"(,"stop":["é","b"],"logit_bias":{"5":1.5})")},
       {"/v1/responses", R"({"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"é"}]}],"store":false})"},
       {"/v1/messages", R"({"model":"m","max_tokens":1,)" + kUser + "}"},
       {"/v1/completions", R"({"model":"m","prompt":[[1,2],[3]]})"},

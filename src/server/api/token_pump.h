@@ -30,6 +30,7 @@ struct TokenMail {
   FinishReason reason = FinishReason::kStop;
   int64_t cached_tokens = 0;
   std::vector<recipe::TokenCandidate> top;
+  std::unique_ptr<std::vector<PromptLogprob>> prompt;  // of the prompt's tokens
   std::string error;
 };
 

@@ -189,8 +189,36 @@ class CompletionsTest(unittest.TestCase):
     def test_echo_and_token_ids(self):
         plain = self.create().choices[0].text
         self.assertEqual(self.create(echo=True).choices[0].text, "Once upon a time" + plain)
+        self.assertEqual(self.create(echo=True, max_tokens=0).choices[0].text, "Once upon a time")
         with self.assertRaises(openai.BadRequestError):
-            self.create(echo=True, logprobs=1)
+            self.create(max_tokens=0)
+
+    def test_C20_logprobs_of_the_prompt(self):
+        whole = self.create(["Once upon a time", "a b c"], echo=True, logprobs=2, max_tokens=5)
+        for choice in whole.choices:
+            logprobs = choice.logprobs
+            self.assertEqual("".join(logprobs.tokens), choice.text)
+            self.assertEqual([choice.text.find(t, o) for t, o in zip(logprobs.tokens, logprobs.text_offset)], logprobs.text_offset)
+            self.assertTrue(all(p <= 0 for p in logprobs.token_logprobs))
+            self.assertTrue(all(len(top) == 2 for top in logprobs.top_logprobs))
+        only = self.create(["Once upon a time", "a b c"], echo=True, logprobs=2, max_tokens=0)
+        self.assertEqual(only.usage.completion_tokens, 0)
+        for prompt, choice in zip(only.choices, whole.choices):
+            count = len(prompt.logprobs.tokens)
+            self.assertEqual("".join(prompt.logprobs.tokens), prompt.text)
+            self.assertEqual(prompt.logprobs.token_logprobs, choice.logprobs.token_logprobs[:count])
+            self.assertEqual(prompt.finish_reason, "length")
+        # What the model says of a text is the same whether it wrote it or was given it.
+        given = self.create(whole.choices[0].text, echo=True, logprobs=2, max_tokens=0)
+        if given.choices[0].logprobs.tokens == whole.choices[0].logprobs.tokens:
+            self.assertEqual(given.choices[0].logprobs, whole.choices[0].logprobs)
+        texts, scores = ["", ""], [[], []]
+        for chunk in self.create(["Once upon a time", "a b c"], echo=True, logprobs=2, max_tokens=5, stream=True):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+                scores[choice.index] += choice.logprobs.token_logprobs if choice.logprobs else []
+        self.assertEqual(texts, [c.text for c in whole.choices])
+        self.assertEqual(scores, [c.logprobs.token_logprobs for c in whole.choices])
 
     def test_logprobs(self):
         answer = self.create(logprobs=2)
