@@ -154,7 +154,7 @@ def metric(server, name, *fields):
     return sum(float(v) for v in values)
 
 
-def wait_until(condition, seconds=5, what=""):
+def wait_until(condition, seconds=30, what=""):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"not within {seconds} s: {what}"
