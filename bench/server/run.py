@@ -5,7 +5,9 @@
 usage: run.py BUILD_DIR [short] [tokens] [burst] [held]
 
 The server runs on core 0, the load on core 1, both on this machine; "held" uses both cores and as many processes as the
-limit of open files asks for. CPU is the server's own (its null engine included), user and system, from /proc.
+limit of open files asks for. CPU is the server's own
+(its null engine included), user and system, from /proc;
+"per_core_second" is what the server could do if the load took no longer than it.
 """
 import json
 import os
@@ -57,6 +59,8 @@ def measure(build, what, flags, *arguments, cores=(0, 1)):
         result["user_us_per_token"] = round(user / result["tokens"] * 1e6, 2)
         result["system_us_per_token"] = round(system / result["tokens"] * 1e6, 2)
         result["all_us_per_token"] = round((user + system) / result["tokens"] * 1e6, 2)
+    if "requests_per_second" in result:
+        result["requests_per_core_second"] = round(result["requests_per_second"] * elapsed / (user + system))
     result["server_core_used"] = round((user + system) / elapsed, 2)
     print(what, json.dumps(result), flush=True)
 

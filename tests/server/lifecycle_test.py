@@ -225,9 +225,11 @@ class Keys(unittest.TestCase):
 
     def test_without_a_key_E11(self):
         shapes = set()
-        wrong = ([], ["Authorization: Bearer"], ["Authorization: Bearer wrong"], [f"Authorization: Basic {SECRET}"], [f"x-api-key: {SECRET}x"],
+        wrong = ([], ["Authorization: Bearer"], ["Authorization: Bearer wrong"], [f"Authorization: Basic {SECRET}"],
+                 [f"x-api-key: {SECRET}x"],
                  [f"x-api-key: {SECRET[:-1]}"], ["x-api-key: "], ["x-api-key: " + "a" * 10000], [f"Authorization: Bearer  {SECRET}"])
-        paths = ("/v1/models", "//v1/models", "/v1/../v1/models", "/V1/models", "/v1/models/", "/v1/%6dodels", "/metrics", "/test/throw", "/admin")
+        paths = ("/v1/models", "//v1/models", "/v1/../v1/models", "/V1/models", "/v1/models/", "/v1/%6dodels", "/metrics",
+                 "/test/throw", "/admin")
         for path in paths:
             for fields in wrong if path == "/v1/models" else wrong[:1]:
                 for method in (b"GET", b"POST", b"OPTIONS", b"DELETE"):
@@ -289,7 +291,8 @@ class Files(unittest.TestCase):
 
     def test_file_and_flags(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write('[server]\nport = 1\ncors-origin = ["https://a", "https://b"]\n[limits]\nidle-seconds = 7\nbody-bytes-max = 100\n')
+            file.write('[server]\nport = 1\ncors-origin = ["https://a", "https://b"]\n'
+                       '[limits]\nidle-seconds = 7\nbody-bytes-max = 100\n')
             file.flush()
             with start(f"--config={file.name}", "--body-bytes-max=10") as server:
                 line = json.loads(server.log_text().splitlines()[0])
@@ -310,8 +313,10 @@ class Files(unittest.TestCase):
         self.assertIn("both a certificate", self.refused('[server]\ntls-key-file = "x"\n'))
 
     def test_bad_keys_do_not_quote_the_secret(self):
-        for text in ('[[key]]\nname = "a"\nsecret = "sk-hidden', '[[key]]\nname = "a"\nsecret = "sk-hidden"\n', '[[key]]\nsecret = "sk-hidden-long-enough-1"\n',
-                     '[[key]]\nname = "a"\nsecrte = "sk-hidden-long-enough-1"\n', '[[key]]\nname = "a"\nsha256 = "sk-hidden"\n', "", "[key]\nname = 1\n",
+        for text in ('[[key]]\nname = "a"\nsecret = "sk-hidden', '[[key]]\nname = "a"\nsecret = "sk-hidden"\n',
+                     '[[key]]\nsecret = "sk-hidden-long-enough-1"\n',
+                     '[[key]]\nname = "a"\nsecrte = "sk-hidden-long-enough-1"\n', '[[key]]\nname = "a"\nsha256 = "sk-hidden"\n', "",
+                     "[key]\nname = 1\n",
                      '[[key]]\nname = "a"\nsecret = "sk-hidden-long-enough-1"\nrequests-open-max = 0\n',
                      '[[key]]\nname = "a"\nsecret = "sk-hidden-long-enough-1"\n' * 2):
             self.assertNotIn("sk-hidden", self.refused(text, "--keys-file"), text)
@@ -322,10 +327,12 @@ class Tls(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.certificate, cls.key = (str(pathlib.Path(cls.folder.name, name)) for name in ("cert.pem", "key.pem"))
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", cls.key, "-out",
-                        cls.certificate, "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-keyout", cls.key, "-out", cls.certificate, "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=IP:127.0.0.1"],
                        check=True, capture_output=True)
-        cls.server = start(f"--tls-certificate-file={cls.certificate}", f"--tls-key-file={cls.key}", "--header-seconds=1", "--idle-seconds=2")
+        cls.server = start(f"--tls-certificate-file={cls.certificate}", f"--tls-key-file={cls.key}", "--header-seconds=1",
+                           "--idle-seconds=2")
         cls.context = ssl.create_default_context(cafile=cls.certificate)
         cls.context.set_alpn_protocols(["h2", "http/1.1"])
 
@@ -378,8 +385,8 @@ class Tls(unittest.TestCase):
 
     def test_unusable_files(self):
         for certificate, key in ((self.key, self.key), (self.certificate, self.certificate), ("/nonexistent", self.key)):
-            done = subprocess.run([PROGRAM, "--port=0", f"--tls-certificate-file={certificate}", f"--tls-key-file={key}"], capture_output=True,
-                                  timeout=20)
+            done = subprocess.run([PROGRAM, "--port=0", f"--tls-certificate-file={certificate}", f"--tls-key-file={key}"],
+                                  capture_output=True, timeout=20)
             self.assertEqual(done.returncode, 1)
             self.assertIn("PEM", done.stderr.decode())
 
