@@ -56,9 +56,17 @@ enum class KeyOrder {
   kFree,    // any order
 };
 
+enum class Spelling {
+  kAny,    // every spelling of a value that JSON has
+  kUsual,  // what writers of JSON do: no blanks before ":" and ",", one space at most behind ":", elsewhere one space or a
+           // line feed with its indentation; no \u escapes of ASCII letters and digits
+};
+
 struct CompileOptions {
   KeyOrder key_order = KeyOrder::kSchema;
+  Spelling spelling = Spelling::kAny;
   // Blanks (space, tab, line feed, carriage return) allowed at each place where JSON allows any. 0: compact JSON.
+  // kUsual: the longest indentation.
   uint32_t whitespace_max = 32;
   bool assert_formats = true;       // `format` is enforced, not an annotation
   bool allow_unsupported = false;   // drop what cannot be enforced; Dropped() lists it

@@ -21,9 +21,9 @@ Engine::Engine(const CompileOptions& options, std::shared_ptr<const VocabularyIm
       pool_(&budget_),
       graph_(&pool_, &budget_),
       goals_(&pool_, &graph_, &budget_),
-      lexer_(&pool_, &budget_),
+      lexer_(&pool_, &budget_, options.spelling),
       machine_(&pool_, &lexer_, &goals_, &budget_,
-               MachineOptions{options.key_order == KeyOrder::kFree, options.whitespace_max}) {
+               MachineOptions{options.key_order == KeyOrder::kFree, options.spelling, options.whitespace_max}) {
   budget_.SetMeter([this] { return bytes(); });
 }
 

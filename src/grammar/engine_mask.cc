@@ -89,7 +89,7 @@ void Engine::WalkSuffixes(const LexemeMask::Suffixes& suffixes, StateId start, S
 
 // The mask of a string that any text may end, `chars` characters at most.
 void Engine::FillAnyText(StateId state, LexId lexeme, uint32_t below, uint64_t chars, const std::string& text, uint32_t* mask) {
-  const LexemeMask& view = vocabulary_->AnyText();
+  const LexemeMask& view = vocabulary_->AnyText(options_.spelling);
   std::copy(view.inside.begin(), view.inside.end(), mask);
   const uint32_t tag = lexer_.TagOf(lexeme);
   const StateId after = machine_.AfterString(below, {&tag, 1});
@@ -103,7 +103,7 @@ void Engine::FillAnyText(StateId state, LexId lexeme, uint32_t below, uint64_t c
 // The mask of a string that is any text but for some: first as if it were any text, then put right where the lexer is
 // left with anything else than the rest of any text.
 void Engine::FillMostlyAnyText(StateId state, LexId lexeme, uint32_t below, uint32_t tag, const std::string& text, uint32_t* mask) {
-  const LexemeMask& view = vocabulary_->AnyText();
+  const LexemeMask& view = vocabulary_->AnyText(options_.spelling);
   std::copy(view.inside.begin(), view.inside.end(), mask);
   const StateId after = machine_.AfterString(below, {&tag, 1});
   for (const LexemeMask::Suffixes& suffixes : view.beyond) WalkSuffixes(suffixes, state, after, text, mask);
@@ -147,7 +147,7 @@ void Engine::FillMostlyAnyText(StateId state, LexId lexeme, uint32_t below, uint
 
 // Kept where a lexeme is met again, as building it costs more than one walk. nullptr: walk.
 const LexemeMask* Engine::MaskOf(LexId lexeme) {
-  if (lexer_.IsAnyText(lexeme)) return &vocabulary_->AnyText();
+  if (lexer_.IsAnyText(lexeme)) return &vocabulary_->AnyText(options_.spelling);
   const auto known = lexeme_masks_.find(lexeme);
   if (known != lexeme_masks_.end()) return &known->second;
   if (++lexeme_uses_[lexeme] < 2 || lexeme_masks_.size() >= kLexemeMasksMax) return nullptr;

@@ -99,8 +99,28 @@ TEST_F(GrammarTest, MasksAgreeWithTryingEveryToken) {
       options.whitespace_max = 2;
       const CompiledGrammar grammar = Must(Constraint::JsonSchema(schema), options);
       for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(grammar, seed, 25);
+      options.spelling = Spelling::kUsual;
+      const CompiledGrammar usual = Must(Constraint::JsonSchema(schema), options);
+      for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(usual, seed, 25);
     }
   }
+}
+
+TEST_F(GrammarTest, UsualSpelling) {
+  CompileOptions options;
+  options.spelling = Spelling::kUsual;
+  const CompiledGrammar grammar = Must(Constraint::JsonSchema(
+      R"({"type":"object","properties":{"key":{"type":"array"},"s":{"type":"string"}},"required":["key"]})"), options);
+  for (const char* text : {R"({"key":[]})", R"({ "key": [1, [ 2, 3 ], []], "s": "x" })", "{\n  \"key\": [\n\t1,\n\t2\n  ]\n}",
+                           R"({"key":["\n\u00e9\u001f\/\u002B"],"s":"\ud83d\ude00"})", "{\"key\":[ ]\n}"}) {
+    EXPECT_TRUE(Accepts(grammar, text)) << text;
+  }
+  for (const char* text : {R"({"key" :[]})", R"({"key":  []})", R"({  "key":[]})", "{\n\n\"key\":[]}", "{\"key\":\n[]}", "{\"key\":[] ,\"s\":\"\"}",
+                           R"({"k\u0065y":[]})", R"({"key":["\u0041"]})", "{\"key\":[1\n,2]}", "{ \n\"key\":[]}"}) {
+    EXPECT_FALSE(Accepts(grammar, text)) << text;
+  }
+  options.whitespace_max = 0;
+  EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema("{\"type\":\"array\"}"), options), "[1, 2]"));
 }
 
 TEST_F(GrammarTest, RegexAndGrammarWalks) {

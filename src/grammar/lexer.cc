@@ -40,15 +40,19 @@ int SimpleEscape(uint8_t byte) {
   }
 }
 
+CodePointSet AsciiAlphanumeric() { return CodePointSet().Add('0', '9').Add('A', 'Z').Add('a', 'z'); }
+
 }  // namespace
 
-Lexer::Lexer(ExprPool* pool, Budget* budget)
+Lexer::Lexer(ExprPool* pool, Budget* budget, Spelling spelling)
     : pool_(pool),
       budget_(budget),
       any_char_(AnyChar(pool)),
       text_(AnyText(pool)),
       more_(pool->And(ExprPool::kAll, pool->Not(ExprPool::kEpsilon))),
-      any_first_(pool->Concat(any_char_, ExprPool::kAll)),
+      spelling_(spelling),
+      escapable_first_(pool->Concat(
+          spelling == Spelling::kAny ? any_char_ : Utf8Class(pool, AsciiAlphanumeric().Complement()), ExprPool::kAll)),
       plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
   states_.emplace_back().kind = Kind::kClosed;
   index_to_state_.push_back(kNoLex);
@@ -228,6 +232,7 @@ LexId Lexer::NextEscape(LexId state, uint8_t byte) {
   }
   if (value >= 0xD800 && value <= 0xDBFF) return Make(Kind::kString, std::move(alternatives), Pack(kPair, 0, value - 0xD800));
   if (value >= 0xDC00 && value <= 0xDFFF) return kNoLex;
+  if (spelling_ == Spelling::kUsual && value < 0x80 && std::isalnum(static_cast<int>(value))) return kNoLex;
   return ReadChar(alternatives, value);
 }
 
@@ -247,8 +252,8 @@ LexId Lexer::ReadBytes(Alternatives from, std::string_view bytes) {
 // Whether some character that this unfinished escape can become leaves a live expression.
 bool Lexer::CanRead(ExprId expr, uint32_t escape) {
   const uint32_t stage = StageOf(escape);
-  // Any character at all; none while one is being read byte by byte.
-  if (stage == kBackslash || stage == kHex0) return !pool_->IsEmpty(pool_->And(expr, any_first_));
+  // Any character that may be escaped; none while one is being read byte by byte.
+  if (stage == kBackslash || stage == kHex0) return !pool_->IsEmpty(pool_->And(expr, escapable_first_));
   const uint32_t* known = escape_classes_.Find(escape);
   const ExprId first_char = known != nullptr ? *known : EscapeClass(escape);
   if (known == nullptr) escape_classes_.Insert(escape, first_char);
@@ -275,7 +280,9 @@ ExprId Lexer::EscapeClass(uint32_t escape) {
     if (first > last) return ExprPool::kEmpty;
     set.Add(0x10000 + (high << 10) + (first - 0xDC00), 0x10000 + (high << 10) + (last - 0xDC00));
   }
-  return pool_->Concat(Utf8Class(pool_, set), ExprPool::kAll);
+  ExprId first_char = Utf8Class(pool_, set);
+  if (spelling_ == Spelling::kUsual) first_char = pool_->And(first_char, Utf8Class(pool_, AsciiAlphanumeric().Complement()));
+  return pool_->Concat(first_char, ExprPool::kAll);
 }
 
 // Whether texts of characters of a class, given as the expression of all of them, keep the expression alive: all, all up

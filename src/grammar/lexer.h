@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "deepinfer/grammar.h"
 #include "grammar/expr.h"
 #include "grammar/intern.h"
 
@@ -22,7 +23,7 @@ class Lexer {
  public:
   using Alternatives = std::vector<std::pair<ExprId, uint32_t>>;
 
-  Lexer(ExprPool* pool, Budget* budget);
+  Lexer(ExprPool* pool, Budget* budget, Spelling spelling = Spelling::kAny);
 
   // kNoLex where nothing can match.
   LexId Raw(ExprId expr) { return Make(Kind::kRaw, {{expr, 0}}, 0); }
@@ -113,7 +114,8 @@ class Lexer {
   Budget* budget_;
   ExprId any_char_, text_;
   ExprId more_;  // all but the empty word
-  ExprId any_first_;  // texts that begin with a whole character
+  Spelling spelling_;
+  ExprId escapable_first_;  // texts that begin with a whole character which may be escaped
   ExprId plain_star_;
   std::vector<State> states_;
   ListPool lists_;

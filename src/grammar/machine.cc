@@ -188,10 +188,41 @@ void Machine::Step(const Item& item, uint32_t below, uint8_t byte, Builder* out)
 
 bool Machine::Blank(Item item, uint32_t below, uint8_t byte, Builder* out) {
   if (!IsBlank(byte)) return false;
-  if (item.blanks < options_.whitespace_max) {
+  if (options_.spelling == Spelling::kUsual) {
+    if (UsualBlank(&item, byte)) Add(item, below, out);
+  } else if (item.blanks < options_.whitespace_max) {
     ++item.blanks;
     Add(item, below, out);
   }
+  return true;
+}
+
+// item->blanks: 0 nothing, 1 a space, 2 and more: a line feed and so many blanks more; whitespace_max: no blanks here.
+bool Machine::UsualBlank(Item* item, uint8_t byte) {
+  const uint32_t most = options_.whitespace_max;
+  const bool start = item->blanks == 0 && most > 0;
+  switch (item->kind) {
+    case kObjectColon:
+      return false;
+    case kValue:  // behind a colon
+      if (!start || byte != ' ') return false;
+      item->blanks = most;
+      return true;
+    case kObjectAfter:
+      if (!CanClose(item->a, item->b)) return false;  // before the closing brace alone
+      break;
+    case kArrayAfter:
+      if (!ArrayCanClose(item->a, item->b)) return false;
+      break;
+    default:
+      break;
+  }
+  if (start && (byte == ' ' || byte == '\n')) {
+    item->blanks = byte == ' ' ? 1 : 2;
+    return true;
+  }
+  if (item->blanks < 2 || item->blanks - 2 >= most || (byte != ' ' && byte != '\t')) return false;
+  ++item->blanks;
   return true;
 }
 

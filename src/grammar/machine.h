@@ -29,6 +29,7 @@ inline constexpr StateId kDeadState = 0;
 
 struct MachineOptions {
   bool free_order = false;
+  Spelling spelling = Spelling::kAny;
   uint32_t whitespace_max = 32;
 };
 
@@ -73,7 +74,7 @@ class Machine {
   };
   struct Item {
     uint32_t kind = kEnd;
-    uint32_t blanks = 0;  // whitespace read at this place
+    uint32_t blanks = 0;  // whitespace read at this place; in the usual spelling: see Blank()
     uint32_t a = 0, b = 0, c = 0;
     // kLexeme: a lexer state. kReturn: a program state. kValue: a goal.
     // kObject*: a shape, b object state; kObjectColon: c tag of the key.
@@ -114,6 +115,7 @@ class Machine {
   void Return(uint32_t below, uint32_t tag, Builder* out);
   void Step(const Item& item, uint32_t below, uint8_t byte, Builder* out);
   bool Blank(Item item, uint32_t below, uint8_t byte, Builder* out);
+  bool UsualBlank(Item* item, uint8_t byte);
   void StepValue(const Item& item, uint32_t below, uint8_t byte, Builder* out);
 
   // machine_json.cc

@@ -212,7 +212,7 @@ void Machine::StepObject(const Item& item, uint32_t below, uint8_t byte, Builder
     default:  // kObjectAfter
       if (byte == '}' && CanClose(item.a, item.b)) {
         Return(below, 0, out);
-      } else if (byte == ',') {
+      } else if (byte == ',' && !(item.blanks > 0 && options_.spelling == Spelling::kUsual)) {
         if (Keys(item.a, item.b) != kNoLex) Add(Item{kObjectNext, 0, item.a, item.b, 0}, below, out);
       }
       break;
@@ -293,7 +293,7 @@ void Machine::StepArray(const Item& item, uint32_t below, uint8_t byte, Builder*
     default:  // kArrayAfter
       if (byte == ']' && ArrayCanClose(item.a, item.b)) {
         Return(below, 0, out);
-      } else if (byte == ',' && !ElementOptions(item.a, item.b).empty()) {
+      } else if (byte == ',' && !(item.blanks > 0 && options_.spelling == Spelling::kUsual) && !ElementOptions(item.a, item.b).empty()) {
         Add(Item{kArrayNext, 0, item.a, item.b, 0}, below, out);
       }
       break;

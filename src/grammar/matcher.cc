@@ -239,6 +239,7 @@ std::string CacheKey(const Constraint& constraint, const Vocabulary* vocabulary,
   add(dsml.text_schema);
   add(dsml.text_regex);
   key += '|';
+  number(static_cast<uint64_t>(options.spelling));
   for (uint64_t value : {static_cast<uint64_t>(options.key_order), uint64_t{options.whitespace_max},
                          uint64_t{options.assert_formats}, uint64_t{options.allow_unsupported}}) {
     number(value);

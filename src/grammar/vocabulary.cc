@@ -88,8 +88,11 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
   residual_ = Build(residual, classes);
   Budget budget;
   ExprPool pool(&budget);
-  Lexer lexer(&pool, &budget);
-  any_text_ = std::make_shared<LexemeMask>(BuildLexemeMask(&lexer, lexer.AnyTextString(), *this));
+  for (const Spelling spelling : {Spelling::kAny, Spelling::kUsual}) {
+    Lexer lexer(&pool, &budget, spelling);
+    any_text_[spelling == Spelling::kUsual] =
+        std::make_shared<LexemeMask>(BuildLexemeMask(&lexer, lexer.AnyTextString(), *this));
+  }
 }
 
 void VocabularyImpl::AddRuns(uint8_t classes, uint32_t* mask) const {

@@ -48,7 +48,7 @@ class VocabularyImpl : public Vocabulary {
   // Sets the bits of the tokens that are runs of up to kRunCharsMax characters of one of the classes.
   void AddRuns(uint8_t classes, uint32_t* mask) const;
   // The view from inside a string of any text (grammar/lexeme_mask.h); the same for all grammars. Tags are to be ignored.
-  const LexemeMask& AnyText() const { return *any_text_; }
+  const LexemeMask& AnyText(Spelling spelling) const { return *any_text_[spelling == Spelling::kUsual]; }
   // Tokens of more than kShortBytesMax bytes, longest first.
   const std::vector<uint32_t>& long_tokens() const { return long_tokens_; }
   // Next token with the same bytes, or -1.
@@ -65,7 +65,7 @@ class VocabularyImpl : public Vocabulary {
   Trie all_, residual_;
   std::vector<std::vector<uint32_t>> plain_;
   std::array<std::vector<uint32_t>, 8> runs_;  // in the order of TextClasses()
-  std::shared_ptr<const LexemeMask> any_text_;
+  std::shared_ptr<const LexemeMask> any_text_[2];  // kAny, kUsual
 };
 
 // How a special id is spelled for the automaton: bytes that no valid UTF-8 text contains.

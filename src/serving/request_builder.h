@@ -22,7 +22,8 @@
 namespace deepinfer::serving {
 
 struct RequestBuilderOptions {
-  grammar::CompileOptions grammar;  // how all grammars are compiled; `cancel` is left out
+  // How all grammars are compiled; `cancel` is left out. In the usual spelling no answer gets lost in blanks.
+  grammar::CompileOptions grammar{.spelling = grammar::Spelling::kUsual};
   size_t grammars_max = 256;        // kept for requests that come again with the same
 };
 

@@ -2,8 +2,10 @@
 // grammar_check: answers questions about schemas, one JSON object a line. For tools/grammar/differential.py.
 //   {"schema": text, "documents": [text]}   {"accepted": [bool]}        keys in any order, blanks allowed
 //   {"schema": text, "language": [text]}    {"differences": [text]}     compact; see Language()
+//   {"schema": text, "finish": text}        {"finished": text or null}  a document that begins so; see Finish()
 // or {"error": text} where the schema does not compile.
 #include <iostream>
+#include <random>
 #include <set>
 #include <string>
 
@@ -33,6 +35,10 @@ class Checker {
     if (language != nullptr) options.whitespace_max = 0;
     auto compiled = Compile(Constraint::JsonSchema(request.Find("schema")->AsString()), vocabulary_, options);
     if (!compiled.ok()) return "{\"error\":" + Quoted(compiled.status().message()) + "}";
+    if (const Json* text = request.Find("finish")) {
+      const auto schema = ParseJson(request.Find("schema")->AsString());
+      return "{\"finished\":" + Finish(*compiled, *schema, text->AsString()) + "}";
+    }
     return language != nullptr ? Language(*compiled, *language) : Documents(*compiled, *request.Find("documents"));
   }
 
@@ -82,6 +88,65 @@ class Checker {
       }
     }
     return "{\"differences\":[" + differences + "]}";
+  }
+
+  // Goes on with what ends most: closing brackets, the keys of all "required" lists, short values, and else any byte that
+  // is allowed. null: not allowed so far, or not finished in 10,000 steps.
+  std::string Finish(const CompiledGrammar& grammar, const Json& schema, std::string text) {
+    Matcher matcher(grammar);
+    if (!matcher.AcceptBytes(text).ok()) return "null";
+    std::set<std::string> required;
+    CollectRequired(schema, &required);
+    std::vector<std::string> outside{"}", "]"};
+    for (const std::string& key : required) outside.insert(outside.end(), {Quoted(key) + ":", "," + Quoted(key) + ":"});
+    outside.insert(outside.end(), {"0", "\"\"", "[", "{", "null", "true", "false"});
+    std::vector<uint32_t> mask(vocabulary_->mask_words());
+    std::mt19937 random(1);
+    for (int step = 0; step < 10'000 && !matcher.IsComplete(); ++step) {
+      std::string next;
+      const std::vector<std::string> inside{"\""};
+      for (const std::string& candidate : InString(text) ? inside : outside) {
+        if (next.empty() && matcher.CanAcceptBytes(candidate)) next = candidate;
+      }
+      if (next.empty()) {
+        if (!matcher.FillMask(mask).ok()) return "null";
+        std::vector<char> allowed;
+        for (uint32_t byte = 0; byte < 256; ++byte) {
+          if (mask[byte / 32] >> (byte % 32) & 1) allowed.push_back(static_cast<char>(byte));
+        }
+        if (allowed.empty()) return "null";
+        next = allowed[random() % allowed.size()];
+      }
+      if (!matcher.AcceptBytes(next).ok()) return "null";
+      text += next;
+    }
+    return matcher.IsComplete() ? Quoted(text) : "null";
+  }
+
+  static bool InString(std::string_view text) {
+    bool inside = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (inside && text[i] == '\\') {
+        ++i;
+      } else if (text[i] == '"') {
+        inside = !inside;
+      }
+    }
+    return inside;
+  }
+
+  static void CollectRequired(const Json& schema, std::set<std::string>* names) {
+    if (schema.IsArray()) {
+      for (const Json& item : schema.Items()) CollectRequired(item, names);
+    } else if (schema.IsObject()) {
+      for (const auto& [key, value] : schema.Members()) {
+        CollectRequired(value, names);
+        if (key != "required" || !value.IsArray()) continue;
+        for (const Json& name : value.Items()) {
+          if (name.IsString()) names->insert(name.AsString());
+        }
+      }
+    }
   }
 
   std::vector<std::string> tokens_;
