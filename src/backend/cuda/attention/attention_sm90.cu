@@ -1,135 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sparse attention on the tensor cores for 64 heads of 512 channels and the caches' formats (spec/model.md 3).
 //
-// A block computes one row: 64 heads are the 64 rows of a wgmma. Two producer warpgroups gather tiles of 64 keys by
-// index and decode them to bf16 in shared memory, where one copy serves as K and, read with its columns contiguous, as V.
-// Two consumer warpgroups each score half of a tile's keys, exchange maxima and weights through shared memory, and each sum
-// half of the output channels.
+// A persistent block takes one row's run of 64 heads at a time: the heads are the 64 rows of a wgmma. Producers
+// (sparse_produce_sm90.cuh) decode keys to bf16 in shared memory, where one copy serves as K and, read with its columns
+// contiguous, as V. Keys come in pairs of tiles of 64. Consumer warpgroup w scores tile w of the pair and sums channels
+// 256 w .. 256 w + 255 of the output over both tiles: while one turns scores into weights, the other keeps the tensor core
+// busy.
 //
-// Accumulation contract: query and weights rounded to bf16; keys by their place in the list (window ascending, then the
-// chosen latents) in tiles of 64; running maximum from the sink on; per tile the sums so far are scaled by
-// exp2(old - new maximum) and the tile's products added by the tensor core in steps of 16; the denominator sums unrounded
-// weights, thread by thread, then the sink. Nothing depends on other rows.
+// Accumulation contract: query and weights rounded to bf16; keys by their place in the list, window ascending in tiles of
+// its own, then the chosen latents; a running maximum from the sink on, which moves only when a tile exceeds it by more than
+// 2^kSlack; sums so far are scaled when it moves. The left channels take tile 0, then tile 1, the right ones tile 1, then
+// tile 0, whose weights are scaled to the newer maximum before they are rounded a second time; each tile in steps of 16 keys
+// by the tensor core. The denominator sums unrounded weights, thread by thread, even tiles before odd ones, then the sink.
+// Nothing depends on other rows.
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cuda/attention/attention_launch.h"
-#include "backend/cuda/attention/sparse_decode_sm90.cuh"
-#include "backend/cuda/ptx/pipeline.cuh"
+#include "backend/cuda/attention/sparse_produce_sm90.cuh"
 #include "backend/cuda/ptx/wgmma_sm90.cuh"
 
 namespace deepinfer::backend::cuda {
 namespace {
 
-constexpr int kHeads = 64;       // of a block
-constexpr int kDim = 512;
-constexpr int kTileKeys = 64;
-constexpr int kStages = 2;
-constexpr int kWarpgroup = 128;
-constexpr int kConsumers = 2 * kWarpgroup, kProducers = 2 * kWarpgroup;
-constexpr int kThreads = kConsumers + kProducers;
-constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;  // 4 x 128 in all
-constexpr int kChunks = kDim / 64;                                // runs of 64 channels: 128 bytes
-constexpr int kChunkBytes = kTileKeys * 128;                      // also of the query: 64 rows
+using namespace sparse;  // NOLINT: the other half of this kernel
+
 constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kSlack = 8.0f;
 
-struct Shared {
-  alignas(1024) uint8_t query[kChunks * kChunkBytes];
-  alignas(1024) uint8_t keys[kStages][kChunks * kChunkBytes];
-  alignas(1024) uint8_t weights[kHeads * kTileKeys * 2];
-  float maxima[2][kHeads];
-  float sums[2][kHeads];
-  uint64_t full[kStages];
-  uint64_t empty[kStages];
-};
+// Named barriers of the consumers; 0 is __syncthreads.
+enum Signal { kTop0 = 1, kTop1 = 2, kWeights0 = 3, kWeights1 = 4, kSums = 5 };
 
-// Byte of a 16-byte unit within a swizzled run of 64 channels (or keys).
-__device__ int UnitOffset(int row, int unit) { return row / 8 * 1024 + row % 8 * 128 + (unit ^ row % 8) * 16; }
+using Scores = float[32];           // [key / 8][h][key % 2] of a tile
+using Outputs = float[2][64];       // [run of 128 channels][column / 8][h][column % 2] of a half
+using Weights = uint32_t[4][4];     // [step of 16 keys][register]
 
-// All threads: the query of the row as bf16.
-__device__ void LoadQuery(const float* q, uint8_t* out) {
-  for (int at = threadIdx.x; at < kHeads * kDim / 8; at += kThreads) {
-    const int head = at / (kDim / 8), unit = at % (kDim / 8);
-    const float4 a = *reinterpret_cast<const float4*>(q + head * kDim + unit * 8);
-    const float4 b = *reinterpret_cast<const float4*>(q + head * kDim + unit * 8 + 4);
-    *reinterpret_cast<uint4*>(out + unit / 8 * kChunkBytes + UnitOffset(head, unit % 8)) =
-        make_uint4(ptx::PackBf16x2(a.x, a.y), ptx::PackBf16x2(a.z, a.w), ptx::PackBf16x2(b.x, b.y), ptx::PackBf16x2(b.z, b.w));
-  }
-}
-
-// The producer warpgroups: a warp decodes 8 keys of a tile, whose loads are all in flight while it waits for the stage. The
-// places of the next tile's keys, a chain of three loads, are looked up meanwhile.
-__device__ void Produce(const AttentionParams& p, int64_t row, const Keys& keys, Shared& shared) {
-  constexpr int kWarpKeys = kTileKeys / (kProducers / kWarp);
-  const int lane = threadIdx.x % kWarp, warp = (threadIdx.x - kConsumers) / kWarp;
-  // Eight neighbouring lanes write two runs of channels; odd runs write their second unit first, so that no bank is hit twice.
-  const int chunk = lane / 4, odd = chunk % 2, first_unit = lane % 4 * 2 + odd, second_unit = lane % 4 * 2 + 1 - odd;
-  const int tiles = (keys.count + kTileKeys - 1) / kTileKeys;
-  KeyPlace mine = FindKey(p, row, keys, warp * kWarpKeys + lane % kWarpKeys);
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int stage = tile % kStages, first = tile * kTileKeys + warp * kWarpKeys;
-    KeyBytes bytes[kWarpKeys];
-#pragma unroll
-    for (int k = 0; k < kWarpKeys; ++k) {
-      const KeyPlace place = {
-          reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine.codes), k)),
-          reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(mine.scales), k))};
-      bytes[k] = LoadKey(place, first + k < keys.window, lane);
-    }
-    mine = FindKey(p, row, keys, first + kTileKeys + lane % kWarpKeys);
-    ptx::BarrierWait(&shared.empty[stage], (tile / kStages & 1) ^ 1);
-    uint8_t* out = shared.keys[stage] + chunk * kChunkBytes;
-#pragma unroll
-    for (int k = 0; k < kWarpKeys; ++k) {
-      uint4 units[2];
-      DecodeKey(bytes[k], first + k < keys.window, units);
-      *reinterpret_cast<uint4*>(out + UnitOffset(warp * kWarpKeys + k, first_unit)) = odd != 0 ? units[1] : units[0];
-      *reinterpret_cast<uint4*>(out + UnitOffset(warp * kWarpKeys + k, second_unit)) = odd != 0 ? units[0] : units[1];
-    }
-    ptx::FenceAsyncShared();
-    ptx::BarrierArrive(&shared.full[stage]);
-  }
-}
-
-// Scores of the warpgroup's 32 keys of the tile.
-__device__ void Score(const Shared& shared, int stage, int half, float (&s)[16]) {
-  const uint32_t query = ptx::SharedAddress(shared.query);
-  const uint32_t keys = ptx::SharedAddress(shared.keys[stage]) + half * (kChunkBytes / 2);
-#pragma unroll
-  for (int i = 0; i < 16; ++i) s[i] = 0.0f;
-  ptx::WgmmaFenceRegisters(s);
-  ptx::WgmmaFence();
-#pragma unroll
-  for (int step = 0; step < kDim / 16; ++step) {
-    const uint32_t offset = step / 4 * kChunkBytes + step % 4 * 32;
-    ptx::WgmmaShared<false>(s, ptx::SwizzledOperand(query + offset), ptx::SwizzledOperand(keys + offset));
-  }
-  ptx::WgmmaCommit();
-  ptx::WgmmaWait();
-  ptx::WgmmaFenceRegisters(s);
-}
-
-// The output sums of a consumer warpgroup: 256 channels as two runs of 128.
-using Outputs = float[2][64];
-
-// Adds weights times values for the warpgroup's channels.
-__device__ void AddValues(const Shared& shared, int stage, int half, Outputs& o) {
-  const uint32_t weights = ptx::SharedAddress(shared.weights);
-  const uint32_t values = ptx::SharedAddress(shared.keys[stage]) + half * (kChunks / 2) * kChunkBytes;
-#pragma unroll
-  for (int run = 0; run < 2; ++run) ptx::WgmmaFenceRegisters(o[run]);
-  ptx::WgmmaFence();
-#pragma unroll
-  for (int step = 0; step < kTileKeys / 16; ++step) {
-#pragma unroll
-    for (int run = 0; run < 2; ++run) {
-      ptx::WgmmaShared<true>(o[run], ptx::SwizzledOperand(weights + step * 32),
-                             ptx::SwizzledTransposedOperand(values + run * 2 * kChunkBytes + step * 2048, kChunkBytes));
-    }
-  }
-  ptx::WgmmaCommit();
-  ptx::WgmmaWait();
-#pragma unroll
-  for (int run = 0; run < 2; ++run) ptx::WgmmaFenceRegisters(o[run]);
+__device__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 __device__ float QuadMax(float value) {
@@ -141,151 +50,411 @@ __device__ float QuadSum(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-// A thread's two heads (h = 0, 1) of the running softmax.
+// The first of a thread's two heads (h = 0, 1: 8 apart).
+__device__ int Head() { return static_cast<int>(threadIdx.x) % kWarpgroup / kWarp * 16 + static_cast<int>(threadIdx.x) % kWarp / 4; }
+__device__ bool LeadsWarp() { return threadIdx.x % kWarp == 0; }
+
+// A descriptor as its upper word and a lower word that a step in shared memory is added to. The exchange tells ptxas that the
+// word is uniform, and keeps it from computing the descriptors of all steps before the loop, for which there are no registers.
+struct Operand {
+  uint32_t low;
+  uint32_t high;
+
+  __device__ explicit Operand(uint64_t descriptor)
+      : low(__shfl_sync(kAllLanes, static_cast<uint32_t>(descriptor), 0)), high(static_cast<uint32_t>(descriptor >> 32)) {}
+  __device__ uint64_t At(uint32_t bytes) const { return uint64_t{high} << 32 | (low + (bytes >> 4)); }
+};
+
+// Waits for what producers write in each pair, or item.
+__device__ void WaitForData(uint64_t* barrier, uint32_t phase) {
+  ptx::BarrierWait(barrier, phase);
+  ptx::FenceAsyncShared();
+}
+
+// Waits for half of a tile and starts its part of the scores.
+__device__ void StartScores(Shared& shared, int tile, Half half, uint32_t phase, Scores& s) {
+  WaitForData(&shared.full[tile][half], phase);
+  const uint32_t offset = half * (kChunks / 2) * kChunkBytes;
+  const Operand query(ptx::SwizzledOperand(ptx::SharedAddress(shared.query) + offset));
+  const Operand keys(ptx::SwizzledOperand(ptx::SharedAddress(shared.keys[tile]) + offset));
+  ptx::WgmmaFence();
+#pragma unroll
+  for (int step = 0; step < kDim / 2 / 16; ++step) {
+    const uint32_t at = step / 4 * kChunkBytes + step % 4 * 32;
+    ptx::WgmmaShared<false>(s, query.At(at), keys.At(at));
+  }
+  ptx::WgmmaCommit();
+}
+
+// Half of the channels of a tile, columns contiguous; 16 keys further on are 2,048 bytes, 128 channels two chunks further.
+__device__ Operand Values(const Shared& shared, int tile, int half) {
+  const uint32_t values = ptx::SharedAddress(shared.keys[tile]) + half * (kChunks / 2) * kChunkBytes;
+  return Operand(ptx::SwizzledTransposedOperand(values, kChunkBytes));
+}
+
+__device__ void FenceOutputs(Outputs& o) {
+  ptx::WgmmaFenceRegisters(o[0]);
+  ptx::WgmmaFenceRegisters(o[1]);
+}
+
+// Adds the own tile's weights times its values.
+__device__ void StartOwnValues(const Shared& shared, int half, const Weights& a, Outputs& o) {
+  const Operand values = Values(shared, half, half);
+  FenceOutputs(o);
+  ptx::WgmmaFence();
+#pragma unroll
+  for (int step = 0; step < kTileKeys / 16; ++step) {
+#pragma unroll
+    for (int run = 0; run < 2; ++run) ptx::WgmmaTransposed(o[run], a[step], values.At(step * 2048 + run * 2 * kChunkBytes));
+  }
+  ptx::WgmmaCommit();
+}
+
+// Adds the other tile's, whose weights lie in shared memory.
+__device__ void StartOtherValues(const Shared& shared, int half, Outputs& o) {
+  const int tile = 1 - half;
+  const Operand weights(ptx::SwizzledOperand(ptx::SharedAddress(shared.weights[tile])));
+  const Operand values = Values(shared, tile, half);
+  ptx::WgmmaFence();
+#pragma unroll
+  for (int step = 0; step < kTileKeys / 16; ++step) {
+#pragma unroll
+    for (int run = 0; run < 2; ++run) {
+      ptx::WgmmaShared<true>(o[run], weights.At(step * 32), values.At(step * 2048 + run * 2 * kChunkBytes));
+    }
+  }
+  ptx::WgmmaCommit();
+}
+
+__device__ void Scale(const float (&factor)[2], Outputs& o) {
+  if (!__any_sync(kAllLanes, factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+  for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
+}
+
+// A thread's two heads of the running softmax.
 struct Running {
   float top[2];
   float sum[2];
+  float factor[2];  // of the last move
+
+  __device__ void MoveTo(int h, float to) {
+    factor[h] = Exp2(top[h] - to);
+    top[h] = to;
+    sum[h] *= factor[h];
+  }
 };
 
-// Turns scores into weights in shared memory; returns the factors for the sums so far.
-__device__ void Weigh(Shared& shared, int half, int first_key, int count, float scale, float (&s)[16], Running& running,
-                      float (&factor)[2]) {
-  const int t = static_cast<int>(threadIdx.x) % kWarpgroup, c = t % 4, head = t / kWarp * 16 + t % kWarp / 4;
+// The largest score of each head, times scale; keys from `valid` on do not count.
+__device__ void Maxima(int valid, float scale, Scores& s, float (&top)[2]) {
+  if (valid < kTileKeys) {
+    const int c = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const int key = first_key + i / 4 * 8 + 2 * c + i % 2;
-    s[i] = key < count ? s[i] * scale : -INFINITY;
+    for (int i = 0; i < 32; ++i) s[i] = i / 4 * 8 + 2 * c + i % 2 < valid ? s[i] : -INFINITY;
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float top = -INFINITY;
+    float best = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) top = i / 2 % 2 == h ? fmaxf(top, s[i]) : top;
-    top = QuadMax(top);
-    if (c == 0) shared.maxima[half][head + 8 * h] = top;
+    for (int i = 0; i < 32; ++i) best = i / 2 % 2 == h ? fmaxf(best, s[i]) : best;
+    top[h] = QuadMax(best) * scale;
   }
-  ptx::SyncThreads(1, kConsumers);
+}
+
+__device__ float Moved(float top, float best) { return best > top + kSlack ? best : top; }
+
+// Turns scores into weights, and adds them to the sums.
+__device__ void Weigh(float scale, Scores& s, Running& running, Weights& a) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float top = fmaxf(running.top[h], fmaxf(shared.maxima[0][head + 8 * h], shared.maxima[1][head + 8 * h]));
-    factor[h] = exp2f(running.top[h] - top);
-    running.top[h] = top;
-    running.sum[h] *= factor[h];
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
+  for (int j = 0; j < 8; ++j) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float a = exp2f(s[4 * j + 2 * h] - running.top[h]), b = exp2f(s[4 * j + 2 * h + 1] - running.top[h]);
-      running.sum[h] += a + b;
-      *reinterpret_cast<uint32_t*>(shared.weights + UnitOffset(head + 8 * h, half * 4 + j) + 4 * c) = ptx::PackBf16x2(a, b);
+      float& x = s[4 * j + 2 * h];
+      float& y = s[4 * j + 2 * h + 1];
+      x = Exp2(__fmaf_rn(x, scale, -running.top[h]));
+      y = Exp2(__fmaf_rn(y, scale, -running.top[h]));
+      running.sum[h] += x + y;
+      a[j / 2][j % 2 * 2 + h] = ptx::PackBf16x2(x, y);
+    }
+  }
+}
+
+// Hands weights, times factor, to the other warpgroup; a signal follows.
+__device__ void StoreWeights(const Weights& a, const float (&factor)[2], uint8_t* out) {
+  const int c = static_cast<int>(threadIdx.x) % 4, head = Head();
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t pair = a[j / 2][j % 2 * 2 + h];
+      *reinterpret_cast<uint32_t*>(out + UnitOffset(head + 8 * h, j) + 4 * c) =
+          ptx::PackBf16x2(__uint_as_float(pair << 16) * factor[h], __uint_as_float(pair & 0xFFFF0000u) * factor[h]);
     }
   }
   ptx::FenceAsyncShared();
-  ptx::SyncThreads(2, kConsumers);
 }
 
-// Divides, turns the last channels back by the row's position, and stores.
-__device__ void Store(const AttentionParams& p, int64_t row, int first_head, int half, const float (&inverse)[2],
-                      const Outputs& o) {
-  const int t = static_cast<int>(threadIdx.x) % kWarpgroup, c = t % 4, head = first_head + t / kWarp * 16 + t % kWarp / 4;
-  const int plain = kDim - static_cast<int>(p.rope_dim);
-#pragma unroll
-  for (int j = 0; j < 32; ++j) {
-    const int channel = half * 256 + j * 8 + 2 * c;
-    float cosine = 1.0f, sine = 0.0f;
-    if (channel >= plain) {
-      cosine = p.table[row * p.rope_dim + channel - plain];
-      sine = p.table[row * p.rope_dim + channel - plain + 1];
-    }
+// Valid keys of a tile.
+__device__ int Valid(int tile, int window, int latents) {
+  const int window_tiles = Tiles(window);
+  return tile < window_tiles ? window - tile * kTileKeys : latents - (tile - window_tiles) * kTileKeys;
+}
+
+struct ConsumerItem {
+  int window;
+  int latents;
+  int pairs;
+  float scale;     // of a score, in powers of two
+  uint32_t phase;  // of the full barriers at the first pair
+};
+
+// Makes both groups' later accesses of finished products stay behind the wait.
+template <int kPending>
+__device__ void WaitForValues(Outputs& o) {
+  ptx::WgmmaWait<kPending>();
+  FenceOutputs(o);
+}
+
+// Warpgroup 0: even tiles, left channels.
+__device__ void SumLeft(Shared& shared, const ConsumerItem& item, Running& running, Outputs& o) {
+  const int head = Head();
+  const bool stores = threadIdx.x % 4 == 0;
+  uint32_t phase = item.phase;
+  Scores s = {};
+  ptx::WgmmaFenceRegisters(s);
+  StartScores(shared, 0, kLeft, phase, s);
+  StartScores(shared, 0, kRight, phase, s);
+  ptx::WgmmaWait<0>();
+  ptx::WgmmaFenceRegisters(s);
+  for (int pair = 0;; ++pair) {
+    if (LeadsWarp() && pair + 1 == item.pairs) ptx::BarrierArrive(&shared.query_empty);
+    float best[2];
+    Maxima(Valid(2 * pair, item.window, item.latents), item.scale, s, best);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float a = o[j / 16][j % 16 * 4 + 2 * h] * inverse[h], b = o[j / 16][j % 16 * 4 + 2 * h + 1] * inverse[h];
-      *reinterpret_cast<float2*>(p.out + (row * p.heads + head + 8 * h) * kDim + channel) =
-          make_float2(a * cosine + b * sine, b * cosine - a * sine);
+      running.MoveTo(h, Moved(running.top[h], best[h]));
+      if (stores) shared.tops[0][head + 8 * h] = running.top[h];
+    }
+    ptx::ArriveThreads(kTop0, kConsumers);
+    Weights a;
+    Weigh(item.scale, s, running, a);
+    Scale(running.factor, o);
+    StartOwnValues(shared, kLeft, a, o);
+    ptx::SyncThreads(kTop1, kConsumers);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) running.MoveTo(h, shared.tops[1][head + 8 * h]);
+    StoreWeights(a, running.factor, shared.weights[0]);
+    ptx::ArriveThreads(kWeights0, kConsumers);
+    WaitForValues<0>(o);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) ptx::WgmmaFenceRegisters(a[step]);
+    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[0][kLeft]);
+    ptx::SyncThreads(kWeights1, kConsumers);
+    Scale(running.factor, o);
+    FenceOutputs(o);
+    WaitForData(&shared.full[1][kLeft], phase);
+    StartOtherValues(shared, kLeft, o);
+    phase ^= 1;
+    if (pair + 1 == item.pairs) break;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) s[i] = 0.0f;
+    ptx::WgmmaFenceRegisters(s);
+    StartScores(shared, 0, kLeft, phase, s);
+    WaitForValues<0>(o);
+    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kLeft]);
+    StartScores(shared, 0, kRight, phase, s);
+    ptx::WgmmaWait<0>();
+    ptx::WgmmaFenceRegisters(s);
+  }
+  WaitForValues<0>(o);
+  if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kLeft]);
+}
+
+// Warpgroup 1: odd tiles, right channels.
+__device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& running, Outputs& o) {
+  const int head = Head();
+  const bool stores = threadIdx.x % 4 == 0;
+  uint32_t phase = item.phase;
+  for (int pair = 0; pair < item.pairs; ++pair, phase ^= 1) {
+    Scores s = {};
+    ptx::WgmmaFenceRegisters(s);
+    StartScores(shared, 1, kRight, phase, s);
+    StartScores(shared, 1, kLeft, phase, s);
+    ptx::WgmmaWait<0>();
+    ptx::WgmmaFenceRegisters(s);
+    if (LeadsWarp() && pair + 1 == item.pairs) ptx::BarrierArrive(&shared.query_empty);
+    float best[2];
+    Maxima(Valid(2 * pair + 1, item.window, item.latents), item.scale, s, best);
+    ptx::SyncThreads(kTop0, kConsumers);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      running.MoveTo(h, Moved(shared.tops[0][head + 8 * h], best[h]));
+      if (stores) shared.tops[1][head + 8 * h] = running.top[h];
+    }
+    ptx::ArriveThreads(kTop1, kConsumers);
+    Weights a;
+    Weigh(item.scale, s, running, a);
+    Scale(running.factor, o);
+    StartOwnValues(shared, kRight, a, o);
+    constexpr float kOnes[2] = {1.0f, 1.0f};
+    StoreWeights(a, kOnes, shared.weights[1]);
+    ptx::ArriveThreads(kWeights1, kConsumers);
+    ptx::SyncThreads(kWeights0, kConsumers);
+    WaitForData(&shared.full[0][kRight], phase);
+    StartOtherValues(shared, kRight, o);
+    ptx::WgmmaWait<1>();
+    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kRight]);
+    WaitForValues<0>(o);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) ptx::WgmmaFenceRegisters(a[step]);
+    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[0][kRight]);
+  }
+}
+
+// Cosine and sine of the thread's turned channels: all lie in the last chunk, [part][e].
+constexpr int kTurnedMax = 64;
+using Turns = float2[4][2];
+
+// The first of a thread's channels in a part of 16: it has this one, the next, and those four further on
+// (sparse_decode_sm90.cuh).
+__device__ int FirstChannel() {
+  const int c = static_cast<int>(threadIdx.x) % 4;
+  return c / 2 * 8 + c % 2 * 2;
+}
+
+__device__ void LoadTurns(const SparseParams& p, int64_t row, Turns& turns) {
+  const int plain = kDim - static_cast<int>(p.op.rope_dim);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int at = kDim - 64 + i / 2 * 16 + FirstChannel() + i % 2 * 4 - plain;
+    turns[i / 2][i % 2] = at >= 0 ? *reinterpret_cast<const float2*>(p.op.table + row * p.op.rope_dim + at) : make_float2(1.0f, 0.0f);
+  }
+}
+
+// Divides, turns the last channels back by the row's position, and stores. The thread trades two of its four channels of a
+// part with the next thread, so that both store four neighbours.
+template <int kGroup>
+__device__ void Store(const SparseParams& p, int64_t row, int first_head, const float (&inverse)[2], const Turns& turns,
+                      const Outputs& o) {
+  const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
+  float* out = p.op.out + (row * p.op.heads + first_head + Head()) * kDim + kGroup * 256 + c / 2 * 8 + odd * 4;
+#pragma unroll
+  for (int part = 0; part < 16; ++part) {  // of 16 channels
+    const int chunk = part / 4, a = chunk * 8 + part % 4 + chunk % 2 * 4, b = chunk * 8 + part % 4 + (1 - chunk % 2) * 4;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float2 v[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        v[e] = make_float2(o[a / 16][a % 16 * 4 + 2 * h + e] * inverse[h], o[b / 16][b % 16 * 4 + 2 * h + e] * inverse[h]);
+        if (kGroup == 1 && part >= 12) {
+          const float2 t = turns[part % 4][e];
+          v[e] = make_float2(v[e].x * t.x + v[e].y * t.y, v[e].y * t.x - v[e].x * t.y);
+        }
+      }
+      const float2 send = odd != 0 ? v[0] : v[1], keep = odd != 0 ? v[1] : v[0];
+      const float2 got = make_float2(__shfl_xor_sync(kAllLanes, send.x, 1), __shfl_xor_sync(kAllLanes, send.y, 1));
+      const float4 four = odd != 0 ? make_float4(got.x, got.y, keep.x, keep.y) : make_float4(keep.x, keep.y, got.x, got.y);
+      *reinterpret_cast<float4*>(out + h * 8 * kDim + part * 16) = four;
     }
   }
 }
 
 // A consumer warpgroup.
-__device__ void Consume(const AttentionParams& p, int64_t row, int first_head, const Keys& keys, Shared& shared) {
-  const int t = static_cast<int>(threadIdx.x) % kWarpgroup, half = static_cast<int>(threadIdx.x) / kWarpgroup;
-  const int head = t / kWarp * 16 + t % kWarp / 4;
-  Running running;
-  float sink[2];
+template <int kGroup>
+__device__ void Consume(const SparseParams& p, Shared& shared) {
+  const int head = Head();
+  uint32_t phase = 0;
+  int count = 0;
+  for (int at = static_cast<int>(blockIdx.x); at < p.num_items; at += static_cast<int>(gridDim.x), ++count) {
+    const int first_head = p.FirstHead(at);
+    Running running;
+    float sink[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    sink[h] = p.sink[first_head + head + 8 * h] * kLog2E;
-    running.top[h] = sink[h];
-    running.sum[h] = 0.0f;
-  }
-  Outputs o = {};
-  const int tiles = (keys.count + kTileKeys - 1) / kTileKeys;
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int stage = tile % kStages;
-    float s[16], factor[2];
-    ptx::BarrierWait(&shared.full[stage], tile / kStages & 1);
-    Score(shared, stage, half, s);
-    Weigh(shared, half, tile * kTileKeys + half * 32, keys.count, p.scale * kLog2E, s, running, factor);
-    if (__any_sync(kAllLanes, factor[0] != 1.0f || factor[1] != 1.0f)) {
-#pragma unroll
-      for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
+    for (int h = 0; h < 2; ++h) {
+      sink[h] = p.op.sink[first_head + head + 8 * h] * kLog2E;
+      running.top[h] = sink[h];
+      running.sum[h] = 0.0f;
     }
-    AddValues(shared, stage, half, o);
-    if (t % kWarp == 0) ptx::BarrierArrive(&shared.empty[stage]);
-  }
+    WaitForData(&shared.query_full, count & 1);
+    const int window = __shfl_sync(kAllLanes, shared.window, 0), latents = __shfl_sync(kAllLanes, shared.latents, 0);
+    const ConsumerItem item = {window, latents, Pairs(window, latents), p.op.scale * kLog2E * kKeyRepair, phase};
+    phase ^= item.pairs & 1;
+    Outputs o = {};
+    if constexpr (kGroup == 0) {
+      SumLeft(shared, item, running, o);
+    } else {
+      SumRight(shared, item, running, o);
+    }
+    Turns turns;
+    if constexpr (kGroup == 1) LoadTurns(p, p.RowOf(at), turns);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float sum = QuadSum(running.sum[h]);
-    if (t % 4 == 0) shared.sums[half][head + 8 * h] = sum;
-  }
-  ptx::SyncThreads(1, kConsumers);
-  float inverse[2];
+    for (int h = 0; h < 2; ++h) {
+      const float sum = QuadSum(running.sum[h]);
+      if (threadIdx.x % 4 == 0) shared.sums[kGroup][head + 8 * h] = sum;
+    }
+    ptx::SyncThreads(kSums, kConsumers);
+    float inverse[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] + exp2f(sink[h] - running.top[h]);
-    inverse[h] = 1.0f / sum;
+    for (int h = 0; h < 2; ++h) {
+      const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] + Exp2(sink[h] - running.top[h]);
+      inverse[h] = kKeyRepair / sum;
+    }
+    Store<kGroup>(p, p.RowOf(at), first_head, inverse, turns, o);
   }
-  Store(p, row, first_head, half, inverse, o);
 }
 
-__global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __grid_constant__ AttentionParams p) {
+__global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __grid_constant__ SparseParams p) {
   extern __shared__ uint8_t raw[];
-  auto& shared = *reinterpret_cast<Shared*>((reinterpret_cast<uintptr_t>(raw) + 1023) / 1024 * 1024);
-  const int64_t row = blockIdx.x;
-  const int first_head = static_cast<int>(blockIdx.y) * kHeads;
+  auto& shared = *reinterpret_cast<Shared*>(raw + (1024 - ptx::SharedAddress(raw) % 1024) % 1024);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      ptx::BarrierInit(&shared.full[i], kProducers);
-      ptx::BarrierInit(&shared.empty[i], kConsumers / kWarp);
+    ptx::BarrierInit(&shared.query_full, kProducers / kWarp);
+    ptx::BarrierInit(&shared.query_empty, kConsumers / kWarp);
+    for (int i = 0; i < 4; ++i) {
+      ptx::BarrierInit(&shared.full[i / 2][i % 2], kProducers / kWarp);
+      ptx::BarrierInit(&shared.empty[i / 2][i % 2], kWarpgroup / kWarp);
     }
     ptx::FenceBarrierInit();
   }
-  LoadQuery(p.q + (row * p.heads + first_head) * kDim, shared.query);
-  ptx::FenceAsyncShared();
   __syncthreads();
-  const Keys keys = FindKeys(p, row);
-  if (threadIdx.x < kConsumers) {
+  // Made uniform for ptxas, which otherwise runs one product at a time.
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
+  if (group == 0) {
     ptx::TakeRegisters<kConsumerRegisters>();
-    Consume(p, row, first_head, keys, shared);
+    Consume<0>(p, shared);
+  } else if (group == 1) {
+    ptx::TakeRegisters<kConsumerRegisters>();
+    Consume<1>(p, shared);
   } else {
     ptx::ReleaseRegisters<kProducerRegisters>();
-    Produce(p, row, keys, shared);
+    Produce(p, shared);
   }
 }
 
 }  // namespace
 
 bool SparseAttentionTakes(const AttentionParams& p) {
-  return p.activations != Activations::kFp32 && p.dim == kDim && p.heads % kHeads == 0 && p.rope_dim % 2 == 0 && p.rope_dim <= kDim;
+  return p.activations != Activations::kFp32 && p.dim == kDim && p.heads % kHeads == 0 && p.rope_dim % 2 == 0 &&
+         p.rope_dim <= kTurnedMax &&
+         p.window <= kWindowMax && p.topk <= kTopkMax && (!p.has_latents || p.latent_cache.block_bytes() % 16 == 0);
 }
 
 void SparseAttention(Context& context, const AttentionParams& p) {
   constexpr int kBytes = sizeof(Shared) + 1024;
   context.Record(cudaFuncSetAttribute(SparseAttentionKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                  "attention: shared memory");
-  const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>(p.heads / kHeads));
-  SparseAttentionKernel<<<grid, kThreads, kBytes, context.stream()>>>(p);
+  SparseParams sparse{};
+  sparse.op = p;
+  sparse.head_runs = static_cast<int32_t>(p.heads / kHeads);
+  sparse.num_items = static_cast<int32_t>(p.rows) * sparse.head_runs;
+  sparse.page_units = static_cast<uint32_t>(p.window_cache.page_bytes() / 16);
+  if (p.has_latents) {
+    sparse.latents_per_block = static_cast<int32_t>(p.latent_cache.rows_per_block());
+    sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
+    sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
+  }
+  const int blocks = std::min(sparse.num_items, context.num_sms());
+  SparseAttentionKernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, context.stream()>>>(sparse);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From cached keys to bf16 operands in shared memory, exactly: a window row is e4m3 with e8m0 scales, a latent e2m1 with
-// e4m3 scales; every product fits bf16's eight bits. One warp decodes a key, lane l its channels 16 l .. 16 l + 15.
+// e4m3 scales; every product fits bf16's eight bits. Keys are kept times 2^-8 (kKeyRepair): so a latent needs one
+// multiplication, which moves the exponent bias and applies the scale, without leaving bf16's range.
+//
+// A lane decodes 16 neighbouring channels into two 16-byte units, A and B, in an order that costs no byte moves:
+//   A: (0, 4) (2, 6) (8, 12) (10, 14)     B: (1, 5) (3, 7) (9, 13) (11, 15)
+// The query takes the same order (sparse_produce_sm90.cuh), and the thread that holds column pair c of A and of B holds
+// channels base(c), base(c) + 1, base(c) + 4, base(c) + 5 of the outputs, base = 0, 2, 8, 10.
 #pragma once
 
 #include "backend/cuda/attention/keys.cuh"
@@ -9,81 +15,50 @@
 
 namespace deepinfer::backend::cuda {
 
-// Where a key lies; codes == nullptr: none, read as zeros.
-struct KeyPlace {
-  const uint8_t* codes;
-  const uint8_t* scales;
-};
+inline constexpr float kKeyRepair = 256.0f;
 
-__device__ inline KeyPlace FindKey(const AttentionParams& p, int64_t row, const Keys& keys, int key) {
-  if (key >= keys.count) return {nullptr, nullptr};
-  if (key < keys.window) {
-    const WindowRow in = FindWindowRow(p.window_cache, p.requests[row], keys.first + key);
-    return {in.codes, in.scales};
-  }
-  const GlobalRow in = FindGlobalRow(p.latent_cache, p.requests[row], p.selected[row * p.topk + key - keys.window]);
-  return {in.latent_codes, in.latent_scales};
+// Codes with the exponent bias of bf16 (linear/decode_sm90.cuh); bytes 1 and 3 count.
+__device__ inline uint32_t SpreadE4m3(uint32_t word) { return (word & 0x80008000u) | (word >> 4 & 0x07F007F0u); }
+
+// Nibbles 0 and 4, or 1 and 5, of a word: one product puts the sign and the rest of both in place.
+template <int kNibble>
+__device__ inline uint32_t DecodeLatentPair(uint32_t word, uint32_t scale) {
+  static_assert(kNibble < 2);
+  const uint32_t moved = (word & 0x000F000Fu << 4 * kNibble) * (0x1040u >> 4 * kNibble);
+  return ptx::MulBf16x2(moved & 0x81C081C0u, scale);
 }
 
-// What a lane loads of a key before it decodes it.
-struct KeyBytes {
-  uint4 codes;     // a latent uses x and y
-  uint32_t scale;
-};
-
-__device__ inline KeyBytes LoadKey(const KeyPlace& place, bool is_window, int lane) {
-  KeyBytes bytes{};
-  if (place.codes == nullptr) return bytes;
-  if (is_window) {
-    bytes.codes = *reinterpret_cast<const uint4*>(place.codes + 16 * lane);
-    bytes.scale = place.scales[lane / 2];
-  } else {
-    const uint2 codes = *reinterpret_cast<const uint2*>(place.codes + 8 * lane);
-    bytes.codes.x = codes.x;
-    bytes.codes.y = codes.y;
-    bytes.scale = place.scales[lane];
-  }
-  return bytes;
+// e4m3 of a latent's block as the factor of its codes, twice; invalid: 0.
+__device__ inline uint32_t LatentScale(uint32_t code) {
+  constexpr uint32_t kScaleRepair = 0x7B807B80;  // 2^120
+  constexpr uint32_t kRepair = 0x7A807A80;       // 2^118 = 2^(126 - 8)
+  return ptx::MulBf16x2(ptx::MulBf16x2(SpreadE4m3(__byte_perm(code, 0, 0x0404)), kScaleRepair), kRepair);
 }
 
-// Codes with the exponent bias of bf16, repaired by a power of two (linear/decode_sm90.cuh), then times the scale.
-__device__ inline uint32_t DecodeE4m3Pair(uint32_t spread, uint32_t scale) {
-  constexpr uint32_t kRepair = 0x7B807B80;  // 2^120
-  const uint32_t raw = (spread & 0x80008000u) | (spread >> 4 & 0x07F007F0u);
-  return ptx::MulBf16x2(ptx::MulBf16x2(raw, kRepair), scale);
-}
-__device__ inline uint32_t DecodeE2m1Pair(uint32_t word, uint32_t scale) {
-  constexpr uint32_t kRepair = 0x7E807E80;  // 2^126
-  const uint32_t raw = (word & 0x80008000u) | (word >> 6 & 0x01C001C0u);
-  return ptx::MulBf16x2(ptx::MulBf16x2(raw, kRepair), scale);
+// The two units from the 16 nibbles of low and high.
+__device__ inline void DecodeLatent(uint32_t low, uint32_t high, uint32_t scale, uint4 (&units)[2]) {
+  const uint32_t low2 = low >> 8, high2 = high >> 8;
+  units[0] = make_uint4(DecodeLatentPair<0>(low, scale), DecodeLatentPair<0>(low2, scale), DecodeLatentPair<0>(high, scale),
+                        DecodeLatentPair<0>(high2, scale));
+  units[1] = make_uint4(DecodeLatentPair<1>(low, scale), DecodeLatentPair<1>(low2, scale), DecodeLatentPair<1>(high, scale),
+                        DecodeLatentPair<1>(high2, scale));
 }
 
-// Channels of one 16-byte unit (8 of them) of a latent: nibble i of the word is channel i.
-__device__ inline uint4 DecodeLatentUnit(uint32_t word, uint32_t scale) {
-  uint32_t v[4];  // nibbles 3 - i and 7 - i
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = DecodeE2m1Pair(word << (4 * i), scale);
-  return make_uint4(__byte_perm(v[3], v[2], 0x5410), __byte_perm(v[1], v[0], 0x5410), __byte_perm(v[3], v[2], 0x7632),
-                    __byte_perm(v[1], v[0], 0x7632));
+// Bytes i of two words.
+template <int kByte>
+__device__ inline uint32_t DecodeWindowPair(uint32_t low, uint32_t high, uint32_t scale) {
+  constexpr uint32_t kRepair = 0x77807780;  // 2^112 = 2^(120 - 8)
+  return ptx::MulBf16x2(ptx::MulBf16x2(SpreadE4m3(__byte_perm(low, high, 0x4000 + 0x1010 * kByte)), kRepair), scale);
 }
 
-__device__ inline uint4 DecodeWindowUnit(uint32_t low, uint32_t high, uint32_t scale) {
-  return make_uint4(DecodeE4m3Pair(__byte_perm(low, 0, 0x1404), scale), DecodeE4m3Pair(__byte_perm(low, 0, 0x3424), scale),
-                    DecodeE4m3Pair(__byte_perm(high, 0, 0x1404), scale), DecodeE4m3Pair(__byte_perm(high, 0, 0x3424), scale));
-}
+__device__ inline uint32_t WindowScale(uint32_t code) { return (code == 0 ? 0x40u : code << 7) * 0x10001u; }
 
-// The lane's 16 channels as two units.
-__device__ inline void DecodeKey(const KeyBytes& bytes, bool is_window, uint4 (&units)[2]) {
-  if (is_window) {
-    const uint32_t scale = (bytes.scale == 0 ? 0x40u : bytes.scale << 7) * 0x10001u;
-    units[0] = DecodeWindowUnit(bytes.codes.x, bytes.codes.y, scale);
-    units[1] = DecodeWindowUnit(bytes.codes.z, bytes.codes.w, scale);
-  } else {
-    constexpr uint32_t kOne = 0x3F803F80;
-    const uint32_t scale = DecodeE4m3Pair(bytes.scale << 8 | bytes.scale << 24, kOne);
-    units[0] = DecodeLatentUnit(bytes.codes.x, scale);
-    units[1] = DecodeLatentUnit(bytes.codes.y, scale);
-  }
+// The two units from 16 e4m3 codes.
+__device__ inline void DecodeWindow(const uint32_t* word, uint32_t scale, uint4 (&units)[2]) {
+  units[0] = make_uint4(DecodeWindowPair<0>(word[0], word[1], scale), DecodeWindowPair<2>(word[0], word[1], scale),
+                        DecodeWindowPair<0>(word[2], word[3], scale), DecodeWindowPair<2>(word[2], word[3], scale));
+  units[1] = make_uint4(DecodeWindowPair<1>(word[0], word[1], scale), DecodeWindowPair<3>(word[0], word[1], scale),
+                        DecodeWindowPair<1>(word[2], word[3], scale), DecodeWindowPair<3>(word[2], word[3], scale));
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -50,12 +50,53 @@ __device__ inline void BulkCopy(void* shared, const void* global, uint32_t bytes
                : "memory");
 }
 
+// Copies four bytes from global to shared memory without waiting; WaitForCopies waits for all that the thread began.
+__device__ inline void CopyWord(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(SharedAddress(shared)), "l"(global) : "memory");
+}
+// The same with 16 bytes, of which the first `bytes` are read and the rest are zeros; copies are counted in groups.
+__device__ inline void CopyUnit(void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(bytes) : "memory");
+}
+__device__ inline void EndCopyGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all groups but the last kPending.
+template <int kPending>
+__device__ inline void WaitForCopyGroups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+__device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Loads of what is read once and not written meanwhile: the first-level cache keeps nothing of it.
+__device__ inline void LoadOnce(const void* global, uint32_t* four) {
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
+               : "l"(global));
+}
+__device__ inline void LoadTwoOnce(const void* global, uint32_t* two) {
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(two[0]), "=r"(two[1]) : "l"(global));
+}
+__device__ inline uint32_t LoadByteOnce(const void* global) {
+  uint32_t byte;
+  asm volatile("ld.global.nc.L1::no_allocate.u8 %0, [%1];" : "=r"(byte) : "l"(global));
+  return byte;
+}
+__device__ inline void StoreShared(uint32_t address, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+// Into the second-level cache.
+__device__ inline void Prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
+
 // Makes this thread's ordinary writes to shared memory visible to the tensor cores and the copy engine; a barrier follows.
 __device__ inline void FenceAsyncShared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // A barrier of `threads` threads of the block; barrier 0 is __syncthreads.
 __device__ inline void SyncThreads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// Arrives at such a barrier without waiting; others wait with SyncThreads. `threads` counts both kinds.
+__device__ inline void ArriveThreads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // Gives registers of the calling warpgroup back, or takes more; the whole warpgroup calls.

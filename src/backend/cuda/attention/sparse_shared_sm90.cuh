@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two sides of the sparse attention kernel share: sizes, shared memory, and the list of work items.
+#pragma once
+
+#include "backend/cuda/attention/keys.cuh"
+#include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/ptx/pipeline.cuh"
+
+namespace deepinfer::backend::cuda::sparse {
+
+constexpr int kHeads = 64;  // of a work item
+constexpr int kDim = 512;
+constexpr int kTileKeys = 64;
+constexpr int kWarpgroup = 128;
+constexpr int kConsumers = 2 * kWarpgroup, kProducers = 2 * kWarpgroup;
+constexpr int kThreads = kConsumers + kProducers;
+constexpr int kConsumerRegisters = 200, kProducerRegisters = 56;  // 4 x 128 in all
+constexpr int kChunks = kDim / 64;                                // runs of 64 channels: 128 bytes
+constexpr int kChunkBytes = kTileKeys * 128;                      // also of the query: 64 rows
+
+// What the kernel takes: the op's parameters and what would need divisions. A work item is a row's run of 64 heads; a block
+// takes every gridDim.x-th.
+struct SparseParams {
+  AttentionParams op;
+  int32_t num_items;
+  int32_t head_runs;
+  int32_t latents_per_block;
+  uint32_t page_units;   // bytes / 16
+  uint32_t block_units;
+  uint32_t scale_units;  // from a block's begin to its latents' scales
+
+  __device__ int64_t RowOf(int item) const { return item / head_runs; }
+  __device__ int FirstHead(int item) const { return item % head_runs * kHeads; }
+};
+
+// Keys come in pairs of tiles. A half is 256 of a tile's channels: the unit in which buffers fill and become free.
+enum Half { kLeft = 0, kRight = 1 };
+
+// Where an item's keys lie, found an item ahead: page or block times 128 plus the row in it, -1: no key.
+constexpr int kWindowMax = 256, kTopkMax = 1024;
+struct Places {
+  int position, floor, count, request;  // of the row
+  int window_tiles, tiles;
+  int window[kWindowMax];
+  int latents[kTopkMax];  // at first the chosen latents themselves
+  int none[kTileKeys];    // -1: a tile that is not there
+};
+constexpr int kRing = 3;  // items: in work, being looked up, being copied
+
+struct Shared {
+  alignas(1024) uint8_t query[kChunks * kChunkBytes];
+  alignas(1024) uint8_t keys[2][kChunks * kChunkBytes];  // [tile of the pair]
+  alignas(1024) uint8_t weights[2][kHeads * kTileKeys * 2];
+  float tops[2][kHeads];  // running maxima after the tile of the pair
+  float sums[2][kHeads];
+  Places places[kRing];
+  int window;   // keys of the current item
+  int latents;
+  uint64_t query_full, query_empty;
+  uint64_t full[2][2];  // [tile][half]
+  uint64_t empty[2][2];
+};
+
+// Byte of a 16-byte unit within a swizzled run of 64 channels (or keys).
+__device__ inline int UnitOffset(int row, int unit) { return row / 8 * 1024 + row % 8 * 128 + (unit ^ row % 8) * 16; }
+
+constexpr int Tiles(int keys) { return (keys + kTileKeys - 1) / kTileKeys; }
+
+// Window keys and latents have tiles of their own; an item without keys has one pair of empty tiles.
+__device__ inline int Pairs(int window, int latents) { return max((Tiles(window) + Tiles(latents) + 1) / 2, 1); }
+
+// The calling producer's number, read anew at each call: what is computed from it is then not kept in registers, or spilled,
+// across the loops.
+__device__ inline int Producer() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread - kConsumers;
+}
+
+}  // namespace deepinfer::backend::cuda::sparse
