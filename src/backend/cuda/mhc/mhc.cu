@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/mhc/mhc_tensor.h"
 #include "core/check.h"
 
 namespace deepinfer::backend::cuda {
@@ -99,15 +100,17 @@ __global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, floa
   }
 }
 
-// Joins the slices in order and turns the products into pre, post and comb. One warp.
-template <int kStreams>
+// Joins the slices in order and turns the products into pre, post and comb. One warp. A slice has kStride values, the first of
+// them the outputs and the row's square sum.
+template <int kStreams, int kStride>
 __device__ void FinishMixes(const HcMixParams& p, int64_t row, const float* partial, int num_slices) {
   constexpr int kProducts = Products(kStreams);
   __shared__ float product[kProducts];
-  const int lane = threadIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int o = lane; o < kProducts; o += kWarp) {
     float sum = 0.0f;
-    for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kProducts + o];
+#pragma unroll 10
+    for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kStride + o];
     product[o] = sum;
   }
   __syncwarp();
@@ -128,11 +131,38 @@ __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const 
   __shared__ float shared[kThreads / kWarp];
   const int64_t row = blockIdx.x;
   if (blockIdx.y == 0) {
-    if (threadIdx.x < kWarp) FinishMixes<kStreams>(p, row, partial, num_slices);
+    if (threadIdx.x < kWarp) FinishMixes<kStreams, Products(kStreams)>(p, row, partial, num_slices);
   } else {
     Collapse<kStreams>(p.x + row * kStreams * p.hidden, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps,
                        p.collapsed + row * p.hidden, shared);
   }
+}
+
+// After TensorMix: one warp finishes the mixes while the others scale the collapsed row. grid (rows)
+__global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixParams p, const float* partial, int num_slices) {
+  const int64_t row = blockIdx.x;
+  if (threadIdx.x >= kThreads) {
+    FinishMixes<kHcStreams, kHcPartial>(p, row, partial, num_slices);
+    return;
+  }
+  float sum = 0.0f;
+#pragma unroll 10
+  for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kHcPartial + kHcPartial - 1];
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
+  auto* out = reinterpret_cast<float4*>(p.collapsed + row * p.hidden);
+  const auto* weight = reinterpret_cast<const float4*>(p.norm_weight);
+  for (int64_t i = threadIdx.x; i < p.hidden / 4; i += kThreads) {
+    const float4 v = out[i], w = weight[i];
+    out[i] = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+  }
+}
+
+void TensorHcMix(Context& context, const HcMixParams& p) {
+  const int num_slices = TensorMixSlices(p);
+  auto* partial = context.Take<float>(p.rows * num_slices * kHcPartial);
+  if (partial == nullptr) return;
+  TensorMix(context, p, partial);
+  HcTensorFinishKernel<<<static_cast<unsigned>(p.rows), kThreads + kWarp, 0, context.stream()>>>(p, partial, num_slices);
 }
 
 template <int kStreams, int kRows>
@@ -185,6 +215,7 @@ void WithStreams(int64_t streams, const Launch& launch) {
 void HcMix(Context& context, const HcMixParams& p) {
   DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
   if (p.rows == 0) return;
+  if (TensorMixTakes(p)) return TensorHcMix(context, p);
   const int num_slices = NumSlices(p.streams * p.hidden);
   auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
   if (partial == nullptr) return;

@@ -15,4 +15,13 @@ __device__ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// D[16, 8] += A[16, 8] B[8, 8] of TF32 values. Lane = g * 4 + c holds of A, in register reg, row g + 8 * (reg & 1) and K
+// c + 4 * (reg >> 1); of B, in register reg, column g and K c + 4 * reg; of D as above.
+__device__ inline void MmaTf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 }  // namespace deepinfer::backend::cuda::ptx
