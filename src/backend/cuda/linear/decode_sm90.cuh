@@ -62,8 +62,12 @@ struct ChunkDecoder<WeightFormat::kFp4Row32> {
   // e2m1's bias is 1.
   static constexpr uint32_t kRepair = 126;
 
-  // The top nibble of either half becomes a bf16 of the wrong bias.
-  __device__ static uint32_t Spread(uint32_t word) { return (word & 0x80008000u) | (word >> 6 & 0x01C001C0u); }
+  // The lowest nibble of either half, or the next, becomes a bf16 of the wrong bias: one product puts the sign and the rest of
+  // both in place, on another pipe than the masks.
+  template <int kNibble>
+  __device__ static uint32_t Spread(uint32_t word) {
+    return (word & 0x000F000Fu << 4 * kNibble) * (0x1040u >> 4 * kNibble) & 0x81C081C0u;
+  }
 
   __device__ static void Load(const uint8_t* chunk, int thread, Fragments& a) {
     const uint4 words = *reinterpret_cast<const uint4*>(chunk + thread * 16);
@@ -73,10 +77,10 @@ struct ChunkDecoder<WeightFormat::kFp4Row32> {
     for (int step = 0; step < 4; ++step) {
       const uint32_t pair = scales >> (step / 2 * 16);
       const uint32_t low = ScalePair(pair & 0xFF, kRepair), high = ScalePair(pair >> 8 & 0xFF, kRepair);
-#pragma unroll
-      for (int reg = 0; reg < 4; ++reg) {
-        a[step][reg] = ptx::MulBf16x2(Spread(word[step] << (4 * reg)), reg % 2 == 0 ? low : high);
-      }
+      a[step][0] = ptx::MulBf16x2(Spread<1>(word[step] >> 8), low);
+      a[step][1] = ptx::MulBf16x2(Spread<0>(word[step] >> 8), high);
+      a[step][2] = ptx::MulBf16x2(Spread<1>(word[step]), low);
+      a[step][3] = ptx::MulBf16x2(Spread<0>(word[step]), high);
     }
   }
 };

@@ -47,6 +47,7 @@ struct GemmParams {
   int32_t rows = 0;                          // tokens, where token_tiles is nullptr
   float* y = nullptr;                        // [tokens, y_stride]
   int64_t y_stride = 0;
+  int64_t problem_y = 0;                     // problem g's outputs lie g * problem_y further
   const float* token_weights = nullptr;      // kSwiGlu: [tokens] or nullptr for 1
   float limit = 0.0f;
 };

@@ -20,7 +20,7 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
         for (const int64_t tokens : {1, 2, 6, 7, 8, 9, 31, 32, 64, 65, 128, 129, 255, 256, 257, 4096}) {
           for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kSwiGlu}) {
             const GemmConfig config = ChooseGemm(tiles, spans, parts, tokens, epilogue);
-            EXPECT_GE(config.tokens, std::min<int64_t>(tokens, 128));
+            EXPECT_GE(config.tokens, std::min<int64_t>(tokens, parts == 1 ? 64 : 32));
             // 256 columns leave no registers for a second set of sums.
             EXPECT_FALSE(config.tokens == 256 && config.sums);
             EXPECT_TRUE(!config.deep || spans == config.warpgroups);
@@ -39,10 +39,15 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
 }
 
 TEST(GemmChoice, PublishedShapes) {
-  EXPECT_EQ(Spans(72, 80, 1), 1);   // an expert's gate, bf16 or FP8 activations
-  EXPECT_EQ(Spans(72, 80, 3), 5);   // the same, fp32 activations
-  EXPECT_EQ(Spans(20, 80, 1), 4);   // wq_a
+  EXPECT_EQ(Spans(72 * 384, 80, 1), 1);  // the experts' gate and up, bf16 or FP8 activations
+  EXPECT_EQ(Spans(72 * 384, 80, 3), 5);  // the same, fp32 activations
+  EXPECT_EQ(Spans(80, 128, 1), 4);       // wo_b
+  EXPECT_EQ(Spans(80, 128, 3), 8);
+  EXPECT_EQ(Spans(512, 20, 1), 1);       // wq_b
+  EXPECT_EQ(Spans(20, 80, 1), 4);        // wq_a
   EXPECT_TRUE(ChooseGemm(20, 4, 1, 1, Epilogue::kStore).deep);
+  EXPECT_TRUE(ChooseGemm(20, 4, 1, 256, Epilogue::kStore).deep);
+  EXPECT_FALSE(ChooseGemm(20, 4, 1, 8192, Epilogue::kStore).deep);
   EXPECT_EQ(ChooseGemm(80, 1, 1, 8192, Epilogue::kStore).tokens, 256);
 }
 

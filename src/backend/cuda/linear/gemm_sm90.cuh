@@ -203,37 +203,70 @@ __device__ void StartChunk(const uint8_t* stage, int warpgroup, const Fragments&
   ptx::WgmmaCommit();
 }
 
-// The chunks of a warpgroup, of `stages` stages the first `chunks`; one span or more, each from zero, added in order.
-// Decoding the next chunk while this one is multiplied was tried and made bits depend on the batch (docs/kernels/cuda.md); the
-// other warpgroups decode meanwhile.
+// The chunks of a warpgroup, of `stages` stages the first `chunks`; one span or more, each from zero, added in order. The
+// next chunk is decoded while this one is multiplied: the fence behind the wait keeps this one's registers until then, which
+// the compiler thinks free as soon as the product has started.
+template <typename Traits, int kParts, int kColumns>
+struct SpanLoop {
+  const GemmParams& p;
+  const GemmShared& shared;
+  int warpgroup;
+  int chunks;
+  Ring& ring;
+  float (&sums)[Traits::kRegs];
+  float (&total)[Traits::kSums ? Traits::kRegs : 1];
+  int span = 0;
+  int span_end = SpanBegin(p, 1);
+  int done = 0;
+
+  // Waits for the stage of a chunk, and decodes it.
+  __device__ void Decode(const Ring& at, Fragments& a) {
+    ptx::BarrierWait(&shared.full[at.stage], at.phase);
+    DecodeChunk<Traits, kParts>(shared.Inputs(at.stage), warpgroup, a);
+  }
+
+  // Multiplies a chunk and decodes the next; returns whether there is one.
+  __device__ bool Turn(Fragments& now, Fragments& next) {
+    StartChunk<Traits, kParts, kColumns>(shared.Inputs(ring.stage), warpgroup, now, sums);
+    Ring ahead = ring;
+    ahead.Next(shared.num_stages);
+    if (done + 1 < chunks) Decode(ahead, next);
+    ptx::WgmmaWait();
+    ptx::WgmmaFenceRegisters(sums);
+#pragma unroll
+    for (int step = 0; step < kChunkCols / kStepCols; ++step) ptx::WgmmaFenceRegisters(now[step]);
+    if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(&shared.empty[ring.stage]);
+    ring = ahead;
+    ++done;
+    if constexpr (Traits::kSums) {
+      if (done == span_end) {
+#pragma unroll
+        for (int r = 0; r < Traits::kRegs; ++r) {
+          total[r] += sums[r];
+          sums[r] = 0.0f;
+        }
+        span_end = SpanBegin(p, ++span + 1);
+      }
+    }
+    return done < chunks;
+  }
+};
+
 template <typename Traits, int kParts, int kColumns>
 __device__ void MultiplySpans(const GemmParams& p, const GemmShared& shared, int warpgroup, int stages, int chunks, Ring& ring,
                               float (&sums)[Traits::kRegs]) {
   float total[Traits::kSums ? Traits::kRegs : 1] = {};
 #pragma unroll
   for (int r = 0; r < Traits::kRegs; ++r) sums[r] = 0.0f;
-  int span = 0, span_end = SpanBegin(p, 1);
-  for (int i = 0; i < stages; ++i) {
-    const uint8_t* stage = shared.Inputs(ring.stage);
+  SpanLoop<Traits, kParts, kColumns> loop{p, shared, warpgroup, chunks, ring, sums, total};
+  Fragments a, b;
+  loop.Decode(ring, a);
+  while (loop.Turn(a, b) && loop.Turn(b, a)) {
+  }
+  // A deep item's spans can differ by one chunk.
+  for (int i = chunks; i < stages; ++i, ring.Next(shared.num_stages)) {
     ptx::BarrierWait(&shared.full[ring.stage], ring.phase);
-    if (!Traits::kDeep || i < chunks) {
-      Fragments a;
-      DecodeChunk<Traits, kParts>(stage, warpgroup, a);
-      StartChunk<Traits, kParts, kColumns>(stage, warpgroup, a, sums);
-      ptx::WgmmaWait();
-      ptx::WgmmaFenceRegisters(sums);
-    }
     if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(&shared.empty[ring.stage]);
-    ring.Next(shared.num_stages);
-    if constexpr (Traits::kSums) {
-      if (i + 1 < span_end) continue;
-#pragma unroll
-      for (int r = 0; r < Traits::kRegs; ++r) {
-        total[r] += sums[r];
-        sums[r] = 0.0f;
-      }
-      span_end = SpanBegin(p, ++span + 1);
-    }
   }
   if constexpr (Traits::kSums) {
 #pragma unroll
@@ -270,7 +303,7 @@ template <typename Traits>
 __device__ void StoreOne(const GemmParams& p, const GemmItem& item, int tile, int i, float value) {
   const int output = tile * kTileRows + OutputOf(i), token = TokenOf(i), first = item.FirstOutput(p);
   if (token < item.rows && output >= first && output < first + p.problem_rows) {
-    p.y[int64_t{item.first_row + token} * p.y_stride + output] = value;
+    p.y[int64_t{item.first_row + token} * p.y_stride + item.problem * p.problem_y + output] = value;
   }
 }
 
@@ -322,7 +355,8 @@ __device__ void StoreSwiGlu(const GemmParams& p, const GemmShared& shared, const
 // A consumer warpgroup.
 template <typename Traits, int kParts>
 __device__ void Consume(const GemmParams& p, const GemmShared& shared, int num_items) {
-  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup;
+  // Made uniform for ptxas, which otherwise runs one product at a time.
+  const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   Ring ring;
   for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
     const GemmItem item = GemmItem::Find<Traits>(p, index);

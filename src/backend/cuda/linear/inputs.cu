@@ -53,6 +53,14 @@ __global__ void PackInputsKernel(PackInputsParams p, int parts, int64_t row_grou
   const float* x = p.x + source * p.x_stride + chunk / chunks * p.cols + col;
 #pragma unroll
   for (int i = 0; i < kUnit; ++i) v[i] = source >= 0 && col + i < p.cols ? x[i] : 0.0f;
+  if (p.gated) {
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) {
+      const float gate = fminf(v[i], p.limit);
+      const float up = source >= 0 && col + i < p.cols ? fminf(fmaxf(x[p.cols + i], -p.limit), p.limit) : 0.0f;
+      v[i] = gate / (1.0f + expf(-gate)) * up;
+    }
+  }
   if (p.activations == Activations::kFp8) RoundTripFp8(v);
   uint8_t* atom = out + (chunk * parts * row_groups + group) * kAtomBytes + row_in_group * 128 + (unit ^ row_in_group) * 16;
   for (int part = 0; part < parts; ++part) StorePart(v, atom + part * row_groups * kAtomBytes);

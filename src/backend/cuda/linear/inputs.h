@@ -16,6 +16,10 @@ struct PackInputsParams {
   const int32_t* row_map = nullptr;  // [rows]: source row, -1 for a row of zeros; nullptr: the same row
   bool keep_rows = false;            // row_map only says which rows are zeros
   Activations activations = Activations::kFp32;
+  // The columns are gates, and as many ups follow them: the input is silu(min(gate, limit)) * clamp(up, limit), in the order of
+  // operations of Epilogue::kSwiGlu. One problem.
+  bool gated = false;
+  float limit = 0.0f;
 };
 
 // bf16 parts whose sum is the rounded input.

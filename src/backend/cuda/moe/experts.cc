@@ -49,7 +49,7 @@ void Product(Context& context, const Group& g, const Matrix& w, const PackInputs
   const PackedInputs packed = PackInputs(context, inputs);
   if (packed.data == nullptr) return;
   const bool up = epilogue == Epilogue::kSwiGlu;
-  const int64_t tiles = NumTiles(w.rows) * (up ? 2 : 1), chunks = NumChunks(w.cols);
+  const int64_t tiles = NumTiles(w.rows) * (up ? 2 : 1) * g.problems, chunks = NumChunks(w.cols);
   GemmParams p;
   p.epilogue = epilogue;
   p.matrices = g.up_down + (up ? 0 : 2 * g.problems);
@@ -72,20 +72,56 @@ void Product(Context& context, const Group& g, const Matrix& w, const PackInputs
   RunGemm(context, w.format, p, config, g.problems);
 }
 
+// One expert and few rows: gate and up as two matrices whose inputs are split over warpgroups, side by side in a row of the
+// result. Sums in the order of Product's, which keeps rows where they are.
+bool GateAndUpAreDeep(const ExpertsParams& p, const Group& g) {
+  if (g.dispatch != nullptr) return false;
+  const Matrix& w = g.shape.w1;
+  const int parts = NumParts(EffectiveActivations(p.activations, w));
+  const int64_t tiles = 2 * NumTiles(w.rows);
+  return ChooseGemm(tiles, Spans(tiles, NumChunks(w.cols), parts), parts, g.rows, Epilogue::kStore).deep;
+}
+
+void GateAndUp(Context& context, const ExpertsParams& p, const Group& g, const float* x, float* y) {
+  const Matrix& w = g.shape.w1;
+  const PackedInputs packed = PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden,
+                                                   .activations = EffectiveActivations(p.activations, w)});
+  if (packed.data == nullptr) return;
+  const int64_t tiles = 2 * NumTiles(w.rows), chunks = NumChunks(w.cols);
+  GemmParams gemm;
+  gemm.matrices = g.up_down;
+  gemm.num_chunks = static_cast<int32_t>(chunks);
+  gemm.spans = Spans(tiles, chunks, packed.parts);
+  gemm.problem_rows = static_cast<int32_t>(w.rows);
+  gemm.inputs = packed.data;
+  gemm.part_bytes = packed.part_bytes;
+  gemm.parts = packed.parts;
+  gemm.rows = static_cast<int32_t>(g.rows);
+  gemm.y = y;
+  gemm.y_stride = 2 * w.rows;
+  gemm.problem_y = w.rows;
+  RunGemm(context, w.format, gemm, ChooseGemm(tiles, gemm.spans, gemm.parts, g.rows, Epilogue::kStore), 2);
+}
+
 // The outputs of the experts of a group, [g.rows, hidden]; nullptr where memory is short.
 float* RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
   const int64_t inter = g.shape.w1.rows;
-  auto* inner = context.Take<float>(g.rows * inter);
+  const bool deep = GateAndUpAreDeep(p, g);
+  auto* inner = context.Take<float>(g.rows * inter * (deep ? 2 : 1));
   auto* outer = context.Take<float>(g.rows * p.hidden);
   if (inner == nullptr || outer == nullptr) return nullptr;
   const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
-  Product(context, g, g.shape.w1,
-          {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
-           .activations = EffectiveActivations(p.activations, g.shape.w1)},
-          Epilogue::kSwiGlu, p.limit, inner);
+  if (deep) {
+    GateAndUp(context, p, g, x, inner);
+  } else {
+    Product(context, g, g.shape.w1,
+            {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
+             .activations = EffectiveActivations(p.activations, g.shape.w1)},
+            Epilogue::kSwiGlu, p.limit, inner);
+  }
   Product(context, g, g.shape.w2,
-          {.x = inner, .x_stride = inter, .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true,
-           .activations = EffectiveActivations(p.activations, g.shape.w2)},
+          {.x = inner, .x_stride = inter * (deep ? 2 : 1), .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true,
+           .activations = EffectiveActivations(p.activations, g.shape.w2), .gated = deep, .limit = p.limit},
           Epilogue::kStore, 0.0f, outer);
   return outer;
 }
@@ -94,7 +130,7 @@ float* RunGroup(Context& context, const ExpertsParams& p, const Group& g, const 
 int TileTokens(const ExpertsParams& p, int64_t tokens) {
   const int parts = NumParts(EffectiveActivations(p.activations, p.experts[0].w1));
   const auto choose = [&](const Matrix& w, int64_t matrices, Epilogue epilogue) {
-    const int64_t tiles = NumTiles(w.rows) * matrices;
+    const int64_t tiles = NumTiles(w.rows) * matrices * p.num_experts;
     return ChooseGemm(tiles, Spans(tiles, NumChunks(w.cols), parts), parts, tokens, epilogue).tokens;
   };
   return std::min(choose(p.experts[0].w1, 2, Epilogue::kSwiGlu), choose(p.experts[0].w2, 1, Epilogue::kStore));
