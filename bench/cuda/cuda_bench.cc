@@ -156,8 +156,7 @@ void BenchAttention(Card& card) {
     Activations activations;
   };
   for (const auto& [requests, per_request, activations] :
-       {Case{64, 1, Activations::kBf16}, {128, 1, Activations::kBf16}, {128, 6, Activations::kBf16}, {8, 1024, Activations::kBf16},
-        {128, 1, Activations::kFp32}, {128, 6, Activations::kFp32}}) {
+       {Case{64, 1, Activations::kBf16}, {128, 1, Activations::kBf16}, {128, 6, Activations::kBf16}, {8, 1024, Activations::kBf16}}) {
     const Caches caches = MakeCaches(card, requests, kTokens, 1);
     const int64_t rows = int64_t{requests} * per_request;
     std::mt19937 random(5);
