@@ -253,7 +253,7 @@ class Goals {
   std::deque<ArrayShape> arrays_;
   std::deque<ObjectShape> objects_;
   std::vector<Emptiness> array_state_, object_state_;
-  std::vector<std::string> names_;
+  std::deque<std::string> names_;
   std::unordered_map<std::string, NameId> name_index_;
   std::vector<ExprId> name_literals_;
   std::unordered_map<NodeId, Scalars> node_scalars_;

@@ -195,6 +195,20 @@ TEST_F(DsmlTest, CallsFollowTheirSchemas) {
   for (uint32_t seed = 0; seed < 3; ++seed) RandomWalk(grammar, seed, 12);
 }
 
+// Nested names are interned while the parameters of the top are built.
+TEST_F(DsmlTest, ManyNestedNames) {
+  for (int width = 1; width <= 12; ++width) {
+    std::string schema = R"({"type":"object","properties":{)", text = "<@ calls>\n<@ invoke name=\"f\">\n";
+    for (int i = 0; i < width; ++i) {
+      const std::string name = "a rather long name of a parameter " + std::to_string(i);
+      schema += (i == 0 ? "\"" : ",\"") + name + R"(":{"type":"object","properties":{"inner )" + std::to_string(i) + R"(":{"type":"integer"}}})";
+      text += "<@ parameter name=\"" + name + "\" string=\"false\">{}</@ parameter>\n";
+    }
+    const CompiledGrammar grammar = Must(Constraint::Dsml({{"f", schema + "}}", true}}, options_));
+    EXPECT_TRUE(Run(grammar, text + "</@ invoke>\n</@ calls>")) << width;
+  }
+}
+
 TEST_F(DsmlTest, RequiredAndSingle) {
   options_.required = true;
   options_.parallel = false;
