@@ -83,6 +83,9 @@ Result<int> Serve(ServerConfig config, const std::string& model_directory) {
       *engine, model_directory + "/tokenizer.json",
       ToApiOptions(config, model_directory, [&](const AnswerRecord& record) { answers.Record(record); }), &why);
   if (api == nullptr) return Error(Code::kFailedPrecondition, "{}", why);
+  if (const std::string plan = engine->memory_plan(); !plan.empty()) {
+    log->Write(std::move(LogLine("memory").Add("plan", plan)));
+  }
   log->Write(std::move(LogLine("model")
                            .Add("directory", model_directory)
                            .Add("model_identity", engine->model_identity())

@@ -20,6 +20,7 @@
 namespace deepinfer::server {
 namespace {
 
+constexpr auto kWatch = std::chrono::seconds(1);
 constexpr auto kDrainPoll = std::chrono::milliseconds(100);
 
 sigset_t ServiceSignals() {
@@ -164,7 +165,14 @@ Result<int> RunService(const ServerConfig& config, prometheus::Registry& registr
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                       HttpServer::Start(config.http, std::move(router), std::move(keys), registry, log));
   Announce(config, server->port(), *log);
-  while (WaitForSignal(std::chrono::seconds(3600)) == 0) {
+  bool healthy = true;
+  while (WaitForSignal(kWatch) == 0) {
+    // Asked regularly, so that whoever judges by changes between two looks has looked lately.
+    const Status status = probes->Health();
+    if (status.ok() == healthy) continue;
+    healthy = status.ok();
+    log->Write(std::move(
+        LogLine(healthy ? "healthy" : "unhealthy", healthy ? "info" : "error").Add("reason", status.message())));
   }
   probes->draining.store(true, std::memory_order_relaxed);
   Drain(config, *server, *log);

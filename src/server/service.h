@@ -20,7 +20,7 @@ namespace deepinfer::server {
 // What the process serves. The functions may be called from any thread until RunService returns.
 struct Service {
   std::function<void(Router*)> add_routes;
-  // Not ok: /health and /ready answer 503 with its message. Called for every probe: cheap.
+  // Not ok: /health and /ready answer 503 with its message. Called for every probe and every second: cheap.
   std::function<Status()> health;
   std::vector<std::shared_ptr<prometheus::Collectable>> metrics;  // beside the registry's
 };

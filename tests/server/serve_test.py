@@ -6,7 +6,9 @@ process is the same, a plain request gives the same answer, and running, waiting
 usage: serve_test.py DEEPINFER [unittest arguments]
 """
 import json
+import pathlib
 import random
+import re
 import signal
 import socket
 import sys
@@ -115,6 +117,16 @@ class Case(unittest.TestCase):
         self.assertEqual(json.loads(ask(self.server, post(MESSAGES, b"", length=100 << 20)).body)["type"], "error")
         answer = ask(self.server, chat("a " * 1_000_000), timeout=60)
         self.assertEqual(answer.status, 400, answer.body)
+
+    def test_the_dashboard_and_the_page_show_what_there_is(self):
+        ask(self.server, chat(), timeout=60)
+        text = ask(self.server, get("/metrics")).body.decode()
+        known = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+        root = pathlib.Path(__file__).resolve().parent.parent.parent
+        for file in ("packaging/grafana/deepinfer.json", "src/server/pages/static/status.js"):
+            for name in set(re.findall(r"deepinfer_[a-z_]+", (root / file).read_text())):
+                if not name.startswith("deepinfer_drafts_"):  # only where the checkpoint has a draft model
+                    self.assertIn(name.removesuffix("_bucket"), known, file)
 
     def test_unknown_paths_E10(self):
         for path in ("/v1/responses/..%2f..%2fetc%2fpasswd", "/v1/models/../../etc/passwd", "/chat.js/..", "/static/../../x",

@@ -172,7 +172,12 @@ void Connection::PutEnd() {
   if (chunked_) output_.append("0\r\n\r\n");
 }
 
+void Connection::TellBacklog() {
+  if (exchange_ != nullptr) exchange_->SetBacklog(writing_.size() - writing_done_ + output_.size());
+}
+
 void Connection::Flush() {
+  if (write_loop_) TellBacklog();
   if (write_loop_ || output_.empty() || phase_ == Phase::kClosed) return;
   const IoResult sent = conn_->TryWrite(output_);
   if (sent.error) return Close();
@@ -184,7 +189,7 @@ void Connection::Flush() {
     return;
   }
   output_.erase(0, sent.bytes);
-  if (exchange_ != nullptr) exchange_->SetBacklog(output_.size());
+  TellBacklog();
   write_loop_ = true;
   asio::co_spawn(loop_->context(), WriteLoop(), asio::detached);
 }
@@ -204,11 +209,13 @@ asio::awaitable<void> Connection::WriteLoop() {
       writing_done_ += sent.bytes;
       progress_ms_ = loop_->now_ms();
       context_->metrics.bytes_sent.Increment(static_cast<double>(sent.bytes));
-      if (exchange_ != nullptr) exchange_->SetBacklog(writing_.size() - writing_done_ + output_.size());
+      TellBacklog();
     }
     writing_.clear();
+    writing_done_ = 0;
   }
   std::string().swap(writing_);
+  writing_done_ = 0;
   if (output_.capacity() > kKeptOutputBytes) output_.shrink_to_fit();
   write_loop_ = false;
   OnDrained();

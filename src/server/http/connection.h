@@ -82,6 +82,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Dispatch(std::optional<Refusal> refusal);
   void CallHandler(const std::shared_ptr<const HttpRequest>& request);
   void AnswerPreflight();
+  // How much waits here, for the limit of the stream.
+  void TellBacklog();
   void OnDrained();
   void CloseOrLinger();
 
