@@ -85,6 +85,7 @@ def main():
             measure(build, "short, not logged", ["--log-requests=false"], "short", 64, 5)
             measure(build, "short, one connection", [], "short", 1, 2)
         elif name == "tokens":  # one write a token: 1,000 streams, a token each every 20 ms
+            measure(build, "tokens, few streams", ["--step-us=20000"], "streams", 64, 200, 1, 4)
             measure(build, "tokens, 1 a write", ["--step-us=20000"], "streams", 1000, 200, 1, 4)
         elif name == "burst":  # 8 tokens of a stream ready together
             measure(build, "tokens, 8 ready together", ["--step-us=50000"], "streams", 1000, 800, 8, 4)

@@ -4,7 +4,6 @@
 #include "server/http/connection.h"
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
@@ -39,7 +38,15 @@ void Connection::Start() {
   context_->metrics.connections.Increment();
   deadline_ms_ =
       SteadyMs() + ToMs(context_->config.header_seconds);  // of a handshake, or the first request's beginning
-  asio::co_spawn(loop_->context(), ReadLoop(), asio::detached);
+  Spawn(ReadLoop());
+}
+
+// What a coroutine throws is want of memory: the end of its connection.
+void Connection::Spawn(asio::awaitable<void> coroutine) {
+  asio::co_spawn(loop_->context(), std::move(coroutine),
+                 [self = shared_from_this()](const std::exception_ptr& failure) {
+                   if (failure) self->Close();
+                 });
 }
 
 void Connection::SetPhase(Phase phase) {
@@ -191,7 +198,7 @@ void Connection::Flush() {
   output_.erase(0, sent.bytes);
   TellBacklog();
   write_loop_ = true;
-  asio::co_spawn(loop_->context(), WriteLoop(), asio::detached);
+  Spawn(WriteLoop());
 }
 
 asio::awaitable<void> Connection::WriteLoop() {

@@ -59,6 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     kClosed,
   };
 
+  void Spawn(boost::asio::awaitable<void> coroutine);
   boost::asio::awaitable<void> ReadLoop();
   boost::asio::awaitable<void> WriteLoop();
   boost::asio::awaitable<void> WaitForRoom();

@@ -85,7 +85,10 @@ void IoLoop::DrainReady() {
   const size_t end = std::min(taken_.size(), taken_done_ + kExchangesPerTurn);
   for (; taken_done_ < end; ++taken_done_) {
     const std::shared_ptr<Exchange> exchange = std::move(taken_[taken_done_]);
-    exchange->FlushOnIo();
+    try {
+      exchange->FlushOnIo();
+    } catch (const std::exception&) {  // want of memory: the answer is lost, the others are not
+    }
   }
   // Even with an empty list: what was scheduled meanwhile did not post.
   asio::post(context_, [this] { DrainReady(); });
@@ -127,6 +130,7 @@ void IoLoop::ArmTick() {
 }
 
 void IoLoop::Tick() {
+  if (ticking_) ArmTick();
   const std::time_t now = std::time(nullptr);
   if (now != http_date_second_) {
     http_date_second_ = now;
@@ -141,7 +145,6 @@ void IoLoop::Tick() {
   for (size_t i = connections_.size(); i-- > 0;) {
     if (i < connections_.size()) connections_[i]->OnTick();
   }
-  if (ticking_) ArmTick();
 }
 
 }  // namespace deepinfer::server
