@@ -8,7 +8,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -102,15 +101,17 @@ class BatchEngine final : public Engine {
   std::vector<std::unique_ptr<Stream>> streams_;  // by index of the scheduler's record
   std::unordered_map<GenerationId, std::vector<sched::RequestId>> live_;
   std::vector<sched::Ended> ended_;
+  std::vector<Submission> taken_submissions_;  // messages that are being read
+  std::vector<std::pair<GenerationId, int>> taken_cancels_;
   int64_t answer_tokens_ = 0;
   std::vector<int64_t> drafts_verified_, drafts_accepted_;  // by place in the block
   DraftReport draft_report_{.wants_rows = true};
 
   mutable std::mutex mutex_;
   std::condition_variable loop_wakes_, executor_wakes_, waiter_wakes_;
-  std::deque<Submission> submissions_;
-  std::deque<std::pair<GenerationId, int>> cancels_;  // of which choice
-  std::deque<StepJob*> to_run_, done_;
+  std::vector<Submission> submissions_;
+  std::vector<std::pair<GenerationId, int>> cancels_;  // of which choice
+  std::vector<StepJob*> to_run_, done_;  // oldest first; a few
   std::unordered_map<GenerationId, bool> open_;  // requests that have not ended
   EngineStats stats_;
   GenerationId next_id_ = 1;

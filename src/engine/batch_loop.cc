@@ -77,18 +77,19 @@ void BatchEngine::EndOverdue() {
 }
 
 bool BatchEngine::TakeMessages() {
-  std::deque<Submission> submissions;
-  std::deque<std::pair<GenerationId, int>> cancels;
   {
     const std::lock_guard lock(mutex_);
-    submissions.swap(submissions_);
-    cancels.swap(cancels_);
+    taken_submissions_.swap(submissions_);
+    taken_cancels_.swap(cancels_);
   }
-  for (Submission& submission : submissions) Accept(std::move(submission));
-  for (const auto& [id, choice] : cancels) EndGeneration(id, choice, deepinfer::FinishReason::kCancelled);
+  for (Submission& submission : taken_submissions_) Accept(std::move(submission));
+  for (const auto& [id, choice] : taken_cancels_) EndGeneration(id, choice, deepinfer::FinishReason::kCancelled);
   EndOverdue();
-  if (!submissions.empty()) UpdateStats();
-  return !submissions.empty() || !cancels.empty();
+  if (!taken_submissions_.empty()) UpdateStats();
+  const bool any = !taken_submissions_.empty() || !taken_cancels_.empty();
+  taken_submissions_.clear();
+  taken_cancels_.clear();
+  return any;
 }
 
 bool BatchEngine::PlanOne(StepJob** job) {
@@ -182,25 +183,25 @@ void BatchEngine::CollectEnded() {
 void BatchEngine::UpdateStats() {
   const sched::Stats& s = scheduler_->stats();
   const std::lock_guard lock(mutex_);
-  stats_ = {.steps = s.steps,
-            .rows = s.rows,
-            .prompt_tokens = s.prompt_tokens,
-            .cached_tokens = s.cached_tokens,
-            .answer_tokens = answer_tokens_,
-            .preemptions = s.preemptions,
-            .requests_running = scheduler_->num_running(),
-            .requests_waiting = scheduler_->num_queued(),
-            .blocks = config_.blocks,
-            .blocks_available = scheduler_->cache().available_blocks(),
-            .cache_bytes = executor_->cache_bytes(),
-            .scratch_bytes = executor_->scratch_bytes(),
-            .device_idle_seconds = loaded_->backend().idle_seconds(),
-            .drafts_verified = drafts_verified_,
-            .drafts_accepted = drafts_accepted_,
-            .drafts_made = draft_report_.drafted,
-            .draft_gain = draft_report_.gain,
-            .draft_calibration_error = draft_report_.calibration_error,
-            .draft_schedule_seconds = draft_report_.schedule_seconds};
+  stats_.steps = s.steps;
+  stats_.rows = s.rows;
+  stats_.prompt_tokens = s.prompt_tokens;
+  stats_.cached_tokens = s.cached_tokens;
+  stats_.answer_tokens = answer_tokens_;
+  stats_.preemptions = s.preemptions;
+  stats_.requests_running = scheduler_->num_running();
+  stats_.requests_waiting = scheduler_->num_queued();
+  stats_.blocks = config_.blocks;
+  stats_.blocks_available = scheduler_->cache().available_blocks();
+  stats_.cache_bytes = executor_->cache_bytes();
+  stats_.scratch_bytes = executor_->scratch_bytes();
+  stats_.device_idle_seconds = loaded_->backend().idle_seconds();
+  stats_.drafts_verified = drafts_verified_;
+  stats_.drafts_accepted = drafts_accepted_;
+  stats_.drafts_made = draft_report_.drafted;
+  stats_.draft_gain = draft_report_.gain;
+  stats_.draft_calibration_error = draft_report_.calibration_error;
+  stats_.draft_schedule_seconds = draft_report_.schedule_seconds;
 }
 
 bool BatchEngine::Step() {
@@ -240,7 +241,7 @@ void BatchEngine::Loop() {
       if (stop_) return;
       if (!done_.empty()) {
         done = done_.front();
-        done_.pop_front();
+        done_.erase(done_.begin());
       }
     }
     if (done != nullptr) Finish(done);
@@ -255,7 +256,7 @@ void BatchEngine::ExecutorLoop() {
       executor_wakes_.wait(lock, [&] { return stop_ || !to_run_.empty(); });
       if (stop_) return;
       job = to_run_.front();
-      to_run_.pop_front();
+      to_run_.erase(to_run_.begin());
     }
     executor_->Run(job);
     {

@@ -29,6 +29,9 @@ Choice::Choice(ChoiceSettings settings, std::span<const int32_t> prompt, std::op
   if (settings_.sampling.repetition_penalty != 1) {
     for (const int32_t token : prompt) ++counts_.prompt[token];
   }
+  // So that drawing a token allocates nothing, for answers of a usual length.
+  constexpr int64_t kReserved = int64_t{1} << 14;
+  answer_.reserve(static_cast<size_t>(std::min(settings_.max_tokens, kReserved)));
   if (settings_.prompt_logprobs) {
     prompt_.assign(prompt.begin(), prompt.end());
     prompt_logprobs_.reserve(prompt.size() - 1);

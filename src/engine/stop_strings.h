@@ -13,7 +13,7 @@ namespace deepinfer::engine {
 class StopStrings {
  public:
   // REQUIRES: no stop string is empty.
-  explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) { held_.reserve(256); }
 
   // Appends to `out` the text that is free to go. True once a stop string is complete; nothing may be pushed after that.
   // The one that is complete first counts; of several that end at the same byte, the longest.

@@ -38,13 +38,14 @@ bool Stream::Deliver(const Drawn& drawn) {
     return false;
   }
   ++tokens_;
-  std::string characters, text;
-  if (!drawn.is_end_token) decoder_.Push(drawn.token, &characters);
-  const bool stopped = stops_.Push(characters, &text);
+  characters_.clear();
+  text_.clear();
+  if (!drawn.is_end_token) decoder_.Push(drawn.token, &characters_);
+  const bool stopped = stops_.Push(characters_, &text_);
   Output output = Base();
   output.token = drawn.token;
   output.is_end_token = drawn.is_end_token;
-  output.text = text;
+  output.text = text_;
   std::vector<PromptLogprob> prompt_logprobs;
   if (tokens_ == 1 && drawing_->settings().prompt_logprobs) {
     for (const sampling::Logprobs& from : drawing_->TakePromptLogprobs()) prompt_logprobs.push_back({from.chosen, Alternatives(from)});

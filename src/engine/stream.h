@@ -32,7 +32,11 @@ class Stream {
         choice_(choice),
         drawing_(std::move(drawing)),
         decoder_(tokenizer),
-        stops_(stop) {}
+        stops_(stop) {
+    constexpr size_t kPieceBytes = 256;  // few tokens have more, so outputs allocate nothing
+    characters_.reserve(kPieceBytes);
+    text_.reserve(kPieceBytes);
+  }
 
   // A drawn token. False: the answer ended with it, or had ended before.
   bool Deliver(const Drawn& drawn);
@@ -54,6 +58,7 @@ class Stream {
   int choice_;
   std::shared_ptr<Choice> drawing_;
   IncrementalDecoder decoder_;
+  std::string characters_, text_;  // of the output at hand
   StopStrings stops_;
   int64_t tokens_ = 0;
   bool ended_ = false;

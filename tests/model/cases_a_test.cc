@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: bugs that other engines had in numerics and caches, as far as one sequence can show them; each test carries
 // the number of its case. REF is the same tokens in one piece on the same backend; "equal" means the same bits.
+#include <sys/mman.h>
+
+#include <cmath>
 #include <map>
 #include <random>
 #include <set>
@@ -127,6 +130,73 @@ TEST(CasesA, A19_IndexKeyLayout) {
   }
 }
 
+// Block and page `far` lie where an offset in bytes or elements needs more than 32 bits; the address space is there, the
+// memory only where it is touched.
+TEST(CasesA, A23_OffsetsBeyond32Bits) {
+  const auto cpu = Must(backend::CreateCpu({.num_threads = 2}));
+  constexpr int32_t kDim = 128, kRope = 32, kKeys = 128;
+  constexpr size_t kSize = (size_t{1} << 33) + (size_t{1} << 20);
+  void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::mt19937 random(23);
+  std::normal_distribution<float> normal;
+  const auto floats = [&](size_t n) {
+    std::vector<float> values(n);
+    for (float& value : values) value = normal(random);
+    return values;
+  };
+  const auto kv = floats(kKeys * kDim), q = floats(4 * kDim);
+  const std::vector<float> weight(kDim, 1.0F), sink(4);
+  std::vector<float> table;
+  std::vector<int32_t> index, requests(kKeys), positions;
+  for (int32_t j = 0; j < kKeys; ++j) {
+    index.push_back(j);
+    positions.push_back(j);
+    for (int pair = 0; pair < kRope / 2; ++pair) table.insert(table.end(), {1.0F, 0.0F});
+  }
+  std::vector<std::vector<float>> outs;
+  std::vector<std::vector<int32_t>> chosen;
+  for (const bool is_far : {false, true}) {
+    backend::GlobalCache global{.base = static_cast<std::byte*>(memory), .blocks_stride = 1, .ratio = 1, .dim = kDim, .index_dim = kDim};
+    backend::WindowCache window{.base = static_cast<std::byte*>(memory), .pages_stride = 1, .dim = kDim};
+    // The last ones that fit: block and page must not touch each other.
+    const int64_t last = static_cast<int64_t>(kSize) / global.block_bytes() - 1;
+    const auto block = static_cast<int32_t>(is_far ? last : 1);
+    const auto page = static_cast<int32_t>(is_far ? (last - 1) * global.block_bytes() / window.page_bytes() - 1 : 5);
+    ASSERT_TRUE(!is_far || int64_t{block} * global.block_bytes() > int64_t{1} << 32);
+    ASSERT_TRUE(!is_far || int64_t{page} * window.page_bytes() > int64_t{1} << 32);
+    const int32_t first = 0;
+    global.blocks = &block;
+    window.pages = &page;
+    window.first_page = &first;
+    cpu->StoreWindow({.rows = kKeys, .rope_dim = kRope, .kv = kv.data(), .kv_stride = kDim, .norm_weight = weight.data(),
+                      .norm_eps = 1e-20F, .table = table.data(), .positions = positions.data(), .requests = requests.data(),
+                      .cache = window});
+    cpu->StoreLatent({.latents = kKeys, .rope_dim = kRope, .latent = kv.data(), .table = table.data(), .index = index.data(),
+                      .requests = requests.data(), .cache = global});
+    cpu->StoreIndexKey({.latents = kKeys, .rope_dim = kRope, .key = kv.data(), .norm_weight = weight.data(), .norm_eps = 1e-20F,
+                        .table = table.data(), .index = index.data(), .requests = requests.data(), .cache = global});
+    const int32_t position = kKeys - 1, request = 0, floor = 0;
+    std::vector<int32_t> selected(16);
+    int32_t count = 0;
+    const std::vector<float> ones(4, 1.0F);
+    cpu->IndexSelect({.rows = 1, .heads = 4, .q = q.data(), .weights = ones.data(), .weight_scale = 1, .score_scale = 1,
+                      .positions = &position, .requests = &request, .cache = global, .topk = 16, .selected = selected.data(),
+                      .selected_count = &count});
+    std::vector<float> out(4 * kDim);
+    cpu->Attention({.rows = 1, .heads = 4, .dim = kDim, .rope_dim = kRope, .q = q.data(), .table = table.data(), .positions = &position,
+                    .requests = &request, .window = kKeys, .window_floor = &floor, .window_cache = window, .has_latents = true,
+                    .latent_cache = global, .topk = 16, .selected = selected.data(), .selected_count = &count, .sink = sink.data(),
+                    .scale = 0.1F, .out = out.data()});
+    outs.push_back(out);
+    chosen.push_back(selected);
+  }
+  munmap(memory, kSize);
+  EXPECT_EQ(chosen[0], chosen[1]);
+  EXPECT_EQ(outs[0], outs[1]);
+  EXPECT_GT(std::abs(outs[0][0]), 1e-6F);
+}
+
 TEST(CasesA, A22_PrefillAgainstDecode) {
   const auto ids = N(301);
   const auto prefill = NewSession(512), decode = NewSession(1);
@@ -226,6 +296,29 @@ TEST(CasesA, A32_TwoSessionsAndTwoModelsAtOnce) {
 
 // Layer 8 chooses among the 32 blocks of 8 that layer 6 published. 900 latents have 113 blocks, so a choice of 64 made
 // without the restriction would reach beyond them on some row.
+// In the model's own kind of words: on random ones a value that rounds the other way, once in a while, moves logits by more.
+constexpr const char* kStory =
+    "Once upon a time there was a little bear who lived in a small house near the river. Every morning he took his red "
+    "bucket and went to look for berries. One day he met a rabbit who was very sad. \"Why are you crying?\" asked the bear. "
+    "\"I lost my hat,\" said the rabbit. \"The wind took it away.\" The bear put down his bucket and said, \"Do not cry. I "
+    "will help you find it.\" They walked over the hill and through the trees, and they looked behind every stone. At last "
+    "they saw the hat. It was on the head of a big brown cow! The cow laughed and gave it back, and they all ate berries "
+    "together until the sun went down. The bear was happy because he had two new friends.";
+
+// Kernels that do several things at once against plain loops, at lengths where a missing norm shows.
+TEST(CasesA, A34_FusedAgainstPlain) {
+  const auto plain = Must(engine::LoadedModel::Load(kBundled, {.name = "reference"}));
+  const auto slow = Must(Session::Create(*plain, {.context_max = 1024}));
+  const auto ids = Must(Bundled().tokenizer().Encode(kStory));
+  const auto expected = Must(slow->Append({.ids = ids})), actual = Ref(ids);
+  double most = 0;
+  for (int32_t token = 0; token < 8192; token += 7) {
+    const double difference = sampling::ComputeLogprobs(actual, token, 0).chosen - sampling::ComputeLogprobs(expected, token, 0).chosen;
+    most = std::max(most, std::abs(difference));
+  }
+  EXPECT_LT(most, 1e-2);
+}
+
 TEST(CasesA, A39_CandidateSelectionActs) {
   std::map<int64_t, std::vector<int32_t>> chosen;
   const auto session = NewSession(1024);

@@ -40,13 +40,13 @@ void Model::Impl::UploadStep(const Step& step) {
   if (config.engram.present()) {
     dev.CopyToDevice(engram_tokens.as<void>(), step.tokens.data(), static_cast<size_t>(n * config.engram.ngram_max) * 4);
   }
-  const std::vector<uint8_t> is_image =
-      step.is_image.empty() ? std::vector<uint8_t>(static_cast<size_t>(n)) : std::vector(step.is_image.begin(), step.is_image.end());
-  dev.CopyToDevice(dead.as<void>(), is_image.data(), is_image.size());
+  host_dead.assign(step.is_image.begin(), step.is_image.end());
+  host_dead.resize(static_cast<size_t>(n));
+  dev.CopyToDevice(dead.as<void>(), host_dead.data(), host_dead.size());
   // Before the first site only stream 0 counts.
-  std::vector<float> first(static_cast<size_t>(n * config.hc_mult));
-  for (int64_t r = 0; r < n; ++r) first[static_cast<size_t>(r * config.hc_mult)] = 1;
-  dev.CopyToDevice(pre.as<void>(), first.data(), first.size() * kFloat);
+  host_pre.assign(static_cast<size_t>(n * config.hc_mult), 0);
+  for (int64_t r = 0; r < n; ++r) host_pre[static_cast<size_t>(r * config.hc_mult)] = 1;
+  dev.CopyToDevice(pre.as<void>(), host_pre.data(), host_pre.size() * kFloat);
 }
 
 void Model::Impl::Begin(const Step& step) {
@@ -71,7 +71,7 @@ void Model::Impl::Begin(const Step& step) {
 }
 
 // Behind the last layer that the draft reads, the taps stay as they are while the rows shrink on.
-void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<RowArray*>* live) {
+void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap) {
   const std::vector<int64_t>& targets = config.draft.target_layers;
   const auto at = std::find(targets.begin(), targets.end(), layer) - targets.begin();
   const auto count = static_cast<int64_t>(targets.size());
@@ -86,7 +86,7 @@ void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<Row
   if (at + 1 < count) return;
   tapped_rows.assign(rows.rows().begin(), rows.rows().end());
   tapped_values = draft_taps.as<float>();
-  std::erase(*live, &draft_taps);
+  std::erase(live, &draft_taps);
   Tapped(tap, Tap::kDraftTaps, layer, draft_taps.as<void>(), draft_taps.row_bytes());
 }
 
@@ -181,7 +181,7 @@ Result<std::unique_ptr<Model>> Model::Create(const checkpoint::ModelConfig& conf
 }
 
 float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapFn& tap) {
-  std::vector<RowArray*> live = LiveArrays();
+  ListLiveArrays();
   const int64_t row_bytes = streams.row_bytes();
   tapped_rows.clear();
   Begin(step);
@@ -190,7 +190,7 @@ float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapF
     if (layer == 0) rows.Narrow(dev, step, 0, live);
     Tapped(tap, Tap::kStreams, layer, streams.as<void>(), row_bytes);
     if (w.engram) Engram(*w.engram, layer, tap);
-    if (options.draft_taps) TakeDraftTaps(layer, tap, &live);
+    if (options.draft_taps) TakeDraftTaps(layer, tap);
     Mix(w.hc_attn, w.attn_norm, pre, attn_pre);
     StoreKv(layer, step, caches);
     rows.Narrow(dev, step, layer + 1, live);

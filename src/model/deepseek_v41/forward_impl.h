@@ -62,6 +62,7 @@ struct Model::Impl {
   RowArray selected, selected_count, blocks, block_count;
   RowArray floors, dead, engram_tokens;
   RowArray draft_taps;  // shrinks until the last target layer
+  std::vector<RowArray*> live;  // those of these that the rest of the pass reads
   // Scratch within a sublayer.
   Buffer qr, q, kv, attended, grouped, sublayer, index_q, index_weights, gate, latent, latent_rope, index_key;
   Buffer experts, expert_weights, engram_rows, engram_values, engram_kv, ids, use_embeds;
@@ -69,6 +70,8 @@ struct Model::Impl {
   Buffer block_ends, states;  // with options.draft_block
   LatentList latents;
   std::vector<int32_t> host_floors, host_ends, host_final, tapped_rows;
+  std::vector<uint8_t> host_dead;
+  std::vector<float> host_pre;
   const float* tapped_values = nullptr;
   int64_t first_logit_row = 0;  // of the logits and states: those before it are padding
   StepTables tables;
@@ -84,7 +87,7 @@ struct Model::Impl {
   Status Allocate();
   Status AllocateRowArrays();
 
-  std::vector<RowArray*> LiveArrays();
+  void ListLiveArrays();
   void Begin(const Step& step);
   void UploadStep(const Step& step);
   float* RunLayers(const Step& step, const Caches& caches, const TapFn& tap);
@@ -111,7 +114,7 @@ struct Model::Impl {
   LatentTable ListLatents(const Step& step, int32_t ratio);
   void Select(int64_t layer, const Caches& caches, const TapFn& tap);
   void Moe(int64_t layer, const TapFn& tap);
-  void TakeDraftTaps(int64_t layer, const TapFn& tap, std::vector<RowArray*>* live);
+  void TakeDraftTaps(int64_t layer, const TapFn& tap);
   void Collapse(int64_t n);
   const int32_t* ListFinal(std::span<const int32_t> wanted_rows);
   float* Head(const int32_t* index);

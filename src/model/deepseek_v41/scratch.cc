@@ -82,11 +82,10 @@ Status Model::Impl::Allocate() {
   return make(&logits, m, c.vocab_size * kFloat);
 }
 
-std::vector<RowArray*> Model::Impl::LiveArrays() {
-  std::vector<RowArray*> live = {&streams,  &input,          &pre,    &attn_pre,    &post,   &comb, &rope_plain, &rope_yarn,
-                                 &selected, &selected_count, &blocks, &block_count, &floors, &dead, &engram_tokens};
+void Model::Impl::ListLiveArrays() {
+  live = {&streams,    &input,     &pre,      &attn_pre,       &post,   &comb,        &rope_plain,
+          &rope_yarn,  &selected,  &selected_count, &blocks,   &block_count, &floors, &dead, &engram_tokens};
   if (options.draft_taps) live.push_back(&draft_taps);
-  return live;
 }
 
 }  // namespace deepinfer::model::deepseek_v41
