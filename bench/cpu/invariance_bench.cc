@@ -63,7 +63,8 @@ class Peer {
     memory weights(description.weights_desc(), engine);
     dnnl::reorder(plain, weights).execute(stream_, plain, weights);
     memory source(x, engine);
-    std::fill_n(static_cast<uint16_t*>(source.get_data_handle()), rows * shape.inputs * (type == memory::data_type::f32 ? 2 : 1), uint16_t{0x3C00});
+    const int64_t halves = rows * shape.inputs * (type == memory::data_type::f32 ? 2 : 1);
+    std::fill_n(static_cast<uint16_t*>(source.get_data_handle()), halves, uint16_t{0x3C00});
     args_ = {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, memory(y, engine)}};
     stream_.wait();
   }
@@ -104,7 +105,9 @@ int main(int argc, char** argv) {
         return Seconds([&] { for (int i = 0; i < repeats; ++i) run(); }) / repeats * 1e6;
       };
       const std::function<void()> runs[] = {
-          [&] { backend->Linear({.rows = rows, .w = w, .x = x.data(), .x_stride = shape.inputs, .y = y.data(), .y_stride = shape.outputs}); },
+          [&] {
+            backend->Linear({.rows = rows, .w = w, .x = x.data(), .x_stride = shape.inputs, .y = y.data(), .y_stride = shape.outputs});
+          },
           [&] { fp32.Run(); }, [&] { bf16.Run(); }};
       std::vector<double> times[3];
       for (int round = -1; round < rounds; ++round) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time to the first token behind a prefix that is in the cache, by length of the prefix and replay setting.
 //   prefix_bench [MODEL_DIR] [THREADS] [ROUNDS]
-// A prompt of 31 or 94 blocks (3,968 or 12,032 tokens) is in the cache, then come prompts that go on with 90 tokens of their own. Beside the
-// hits: the same prompt cold, and the yardstick: the rows that are not cached, run in place by a session that has just run the
-// others ("tail"): all windows there, no scheduler. Rounds go through all settings in turn; figures are medians.
+// A prompt of 31 or 94 blocks (3,968 or 12,032 tokens) is in the cache, then come prompts that go on with 90 tokens of their
+// own. Beside the hits: the same prompt cold, and the yardstick: the rows that are not cached, run in place by a session that
+// has just run the others ("tail"): all windows there, no scheduler. Rounds go through all settings in turn; figures are
+// medians.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

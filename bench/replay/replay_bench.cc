@@ -6,7 +6,7 @@
 // Cost and logits, on one sequence: a prefix of P tokens whose global rows are there, then 64 more tokens of prompt, then
 // 128 given tokens. For each setting the rows that run, the time until the prompt's last logits, and how the logits of the
 // given tokens differ from those of `none`. Texts: stories that the model wrote itself, and this repository's documents.
-// Tasks, through the engine: questions behind a long text that is in the cache; how many answers are right, and how many are
+// Tasks, through the engine: questions behind a story that is in the cache; how many answers are right, and how many are
 // those of `none` to the letter.
 #include <algorithm>
 #include <array>
@@ -218,7 +218,6 @@ void PrintCosts(const engine::LoadedModel& loaded, const std::vector<std::pair<s
 
 struct Task {
   std::string kind, question, answer;
-  std::string fact;  // put into the text at a third of its length
 };
 
 std::vector<Task> Tasks() {
@@ -228,35 +227,37 @@ std::vector<Task> Tasks() {
       {"Russia", "Moscow"}, {"China", "Beijing"}, {"Canada", "Ottawa"}, {"Greece", "Athens"},    {"Poland", "Warsaw"},   {"Norway", "Oslo"},
       {"Sweden", "Stockholm"}, {"Portugal", "Lisbon"}, {"Ireland", "Dublin"}, {"Cuba", "Havana"}};
   for (const auto& [country, city] : kCapitals) {
-    tasks.push_back({"capitals", std::string("What is the capital of ") + country + "?", city, ""});
+    tasks.push_back({"capitals", std::string("What is the capital of ") + country + "?", city});
   }
   std::mt19937 random(5);
   for (int i = 0; i < 24; ++i) {
     const unsigned a = 1 + random() % 9, b = 1 + random() % 9;
     const auto sum = std::to_string(a + b);
-    tasks.push_back({"sums", "What is " + std::to_string(a) + " + " + std::to_string(b) + "?", "= " + sum, ""});
-  }
-  for (int i = 0; i < 24; ++i) {
-    const auto code = std::to_string(1000 + random() % 9000);
-    tasks.push_back({"needle", "What is the secret code?", code, " The secret code is " + code + ". "});
+    tasks.push_back({"sums", "What is " + std::to_string(a) + " + " + std::to_string(b) + "?", "= " + sum});
   }
   return tasks;
 }
 
-std::vector<int32_t> TaskPrompt(const recipe::Recipe& recipe, const std::string& text, const Task& task) {
-  std::string context = text;
-  if (!task.fact.empty()) context.insert(context.find(' ', context.size() / 3), task.fact);
-  std::string body = "{\"model\": \"deepseek-v4.1\", \"messages\": [{\"role\": \"user\", \"content\": \"";
-  for (const char c : context + "\n\n" + task.question) {
-    if (c == '"' || c == '\\') body += '\\';
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
     if (c == '\n') {
-      body += "\\n";
+      quoted += "\\n";
     } else {
-      body += c;
+      quoted += c;
     }
   }
+  return quoted + "\"";
+}
+
+// A story was asked for and told, and now comes the question.
+std::vector<int32_t> TaskPrompt(const recipe::Recipe& recipe, const std::string& story, const Task& task) {
+  const std::string body = "{\"model\": \"deepseek-v4.1\", \"messages\": [{\"role\": \"user\", \"content\": \"Tell me a story.\"}, "
+                           "{\"role\": \"assistant\", \"content\": " + Quoted(story) + "}, "
+                           "{\"role\": \"user\", \"content\": " + Quoted(task.question) + "}]}";
   recipe::RequestError error;
-  const auto prepared = recipe.Prepare(recipe::Protocol::kChat, body + "\"}]}", &error);
+  const auto prepared = recipe.Prepare(recipe::Protocol::kChat, body, &error);
   if (prepared == nullptr) {
     std::fprintf(stderr, "%s\n", error.message.c_str());
     std::exit(1);
@@ -285,7 +286,7 @@ void PrintTasks(const std::string& directory, const std::string& story) {
       int64_t cached = 0, prompts = 0;
       for (size_t i = 0; i < tasks.size(); ++i) {
         GenerationRequest request{.prompt = TaskPrompt(*recipe, text, tasks[i]), .max_tokens = 24, .replay = setting};
-        request.cache_salt = std::string(name) + std::to_string(length) + (tasks[i].fact.empty() ? "" : std::to_string(i));
+        request.cache_salt = std::string(name) + std::to_string(length);
         // The text comes first, as a request of its own would leave it: exact, whole blocks.
         GenerationRequest warm = request;
         warm.replay = ReplaySetting::kExact;

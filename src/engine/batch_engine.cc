@@ -55,6 +55,7 @@ Status BatchEngine::Prepare() {
     jobs_.back()->plan = scheduler_->MakePlan();
     free_jobs_.push_back(jobs_.back().get());
   }
+  for (std::vector<StepJob*>* list : {&to_run_, &done_}) list->reserve(jobs_.size());
   UpdateStats();
   if (options_.own_thread) {
     executor_thread_ = std::thread([this] { ExecutorLoop(); });

@@ -295,7 +295,8 @@ TEST(EngineCasesA, A20_TheSameRowsInOtherBlocks) {
     std::vector<Answer> beside(i % 3 == 1 ? 12 : 0);
     std::vector<GenerationId> traffic;
     for (size_t t = 0; t < beside.size(); ++t) {
-      traffic.push_back(Submit(*engine, Request(N(50 + t * 17, static_cast<uint32_t>(100 * i) + static_cast<uint32_t>(t)), 30), &beside[t]));
+      const auto prompt = N(50 + t * 17, static_cast<uint32_t>(100 * i) + static_cast<uint32_t>(t));
+      traffic.push_back(Submit(*engine, Request(prompt, 30), &beside[t]));
     }
     EXPECT_EQ(run(i), expected) << i;
     for (const GenerationId id : traffic) engine->Wait(id);
