@@ -138,7 +138,7 @@ void BatchRun::Consume(Work* work, int first_choice, GenerationId id, const Outp
     ++work->answer_tokens;
     ++answer_tokens_;
     if (work->answer_tokens == 1) answer.SetCachedTokens(output.cached_tokens);
-    if (!output.is_end_token && work->status == 200 && !answer.done(choice)) {
+    if (work->status == 200 && !answer.done(choice)) {
       std::vector<recipe::TokenCandidate> top;
       for (const TokenAlternative& other : output.alternatives) top.push_back({other.token, other.logprob});
       const recipe::TokenScore score{.logprob = output.logprob.value_or(0), .top = top};
@@ -221,7 +221,7 @@ Status BatchRun::Begin(BatchLine line) {
   const std::string hex = line.id.substr(line.id.rfind('_') + 1);
   work->answer = recipe_.Answer(request, {.id = kPrefixes[static_cast<size_t>(line.protocol)] + hex,
                                           .model = request->model(),
-                                          .system_fingerprint = engine_.model_identity().substr(0, 16) + " " + engine_.numeric_identity(),
+                                          .system_fingerprint = serving::SystemFingerprint(engine_),
                                           .created = std::time(nullptr),
                                           .clock = [] { return static_cast<int64_t>(std::time(nullptr)); },
                                           .prompt_tokens = work->prompt_tokens});

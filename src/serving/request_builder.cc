@@ -74,4 +74,8 @@ Status RequestBuilder::AddGrammar(const recipe::PreparedRequest& prepared, const
   return {};
 }
 
+std::string SystemFingerprint(const Engine& engine) {
+  return engine.model_identity().substr(0, 16) + " " + engine.numeric_identity();
+}
+
 }  // namespace deepinfer::serving

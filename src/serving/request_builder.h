@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
@@ -46,5 +47,9 @@ class RequestBuilder {
   const RequestBuilderOptions options_;
   grammar::CompileCache grammars_;
 };
+
+// What answers report as system_fingerprint: the model, and the numeric identity of the engine. Where it is the same, a request
+// with a seed gives the same tokens.
+std::string SystemFingerprint(const Engine& engine);
 
 }  // namespace deepinfer::serving

@@ -2,8 +2,6 @@
 // Requests that end in an answer of the model.
 #include "server/api/api.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -23,15 +21,6 @@ uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
   return x ^ (x >> 31);
-}
-
-std::string Fingerprint(const Engine& engine) {
-  const std::string text = engine.model_identity() + "\n" + engine.numeric_identity();
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  std::string name = "fp_";
-  for (int i = 0; i < 6; ++i) name += fmt::format("{:02x}", digest[i]);
-  return name;
 }
 
 std::string_view IdPrefix(recipe::Protocol protocol) {
@@ -79,7 +68,7 @@ Api::Api(Engine& engine, std::shared_ptr<const recipe::Recipe> recipe, ApiOption
       options_(std::move(options)),
       builder_(engine),
       store_(std::make_shared<ResponseStore>(options_.responses)),
-      fingerprint_(Fingerprint(engine)),
+      fingerprint_(serving::SystemFingerprint(engine)),
       started_at_(UnixSeconds()) {
   std::random_device random;
   for (uint64_t& half : id_base_) half = (static_cast<uint64_t>(random()) << 32) | random();

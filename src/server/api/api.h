@@ -42,7 +42,7 @@ class Api {
   ~Api();
 
   void AddRoutes(Router* router);
-  // What numbers decide an answer: a digest of model and numeric identity, as answers report it.
+  // As answers report it.
   const std::string& system_fingerprint() const { return fingerprint_; }
   const ResponseStore& responses() const { return *store_; }
 

@@ -30,7 +30,7 @@ class ChatTest(unittest.TestCase):
         self.assertEqual(answer.choices[0].finish_reason, "length")
         self.assertEqual(answer.usage.completion_tokens, 24)
         self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + 24)
-        self.assertTrue(answer.system_fingerprint.startswith("fp_"))
+        self.assertRegex(answer.system_fingerprint, r"^[0-9a-f]{16} (cpu|cuda|reference) ")
         self.assertEqual(answer.model, MODEL)
 
     def test_stream_is_the_whole_answer(self):
