@@ -516,21 +516,32 @@ bool ExprPool::Matches(ExprId a, std::string_view text) {
 }
 
 uint64_t ExprPool::Count(ExprId a, uint64_t cap) {
-  // Words by length, shortest first: an infinite language meets the cap soon.
-  uint64_t count = 0;
-  std::deque<ExprId> queue;
-  if (!IsEmpty(a)) queue.push_back(a);
-  for (uint64_t visited = 0; !queue.empty() && count < cap; ++visited) {
-    if (!budget_->Spend() || visited > kSearchLimit) return count;
-    const ExprId state = queue.front();
-    queue.pop_front();
-    if (nodes_[state].nullable) ++count;
-    for (int byte = 0; byte < 256; ++byte) {
-      const ExprId next = Derivative(state, static_cast<uint8_t>(byte));
-      if (next != kEmpty && !IsEmpty(next)) queue.push_back(next);
+  std::unordered_map<ExprId, uint64_t> known;
+  return CountFrom(a, cap, 0, &known);
+}
+
+uint64_t ExprPool::CountFrom(ExprId a, uint64_t cap, int depth, std::unordered_map<ExprId, uint64_t>* known) {
+  constexpr uint64_t kRunning = UINT64_MAX;
+  constexpr int kDepthMax = 2000;
+  if (IsEmpty(a)) return 0;
+  const auto [it, is_new] = known->try_emplace(a, kRunning);
+  // A living state that leads to itself has words without end.
+  if (!is_new) return it->second == kRunning ? cap : it->second;
+  uint64_t count = nodes_[a].nullable ? 1 : 0;
+  if (!budget_->Spend() || depth > kDepthMax || known->size() > kSearchLimit) {
+    count = std::min<uint64_t>(cap, 1);
+  } else {
+    const Partition& partition = PartitionOf({&a, 1});
+    std::array<uint64_t, 256> sizes{};
+    for (uint8_t number : partition.class_of) ++sizes[number];
+    for (size_t i = 0; i < partition.representatives.size() && count < cap; ++i) {
+      const uint64_t below = CountFrom(Derivative(a, partition.representatives[i]), cap, depth + 1, known);
+      count += std::min(cap, below * sizes[i]);
     }
   }
-  return std::min(count, cap);
+  count = std::min(count, cap);
+  (*known)[a] = count;
+  return count;
 }
 
 }  // namespace deepinfer::grammar

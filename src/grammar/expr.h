@@ -11,6 +11,7 @@
 #include <deque>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "grammar/budget.h"
@@ -55,7 +56,7 @@ class ExprPool {
   // Whether the language is empty. Spends budget; answers true ("dead") when it is used up.
   bool IsEmpty(ExprId a);
   bool Matches(ExprId a, std::string_view text);
-  // Number of words, at most `cap`. Spends budget.
+  // Number of words, at most `cap` (below 2^50); a lower bound where they are very long. Spends budget.
   uint64_t Count(ExprId a, uint64_t cap);
   // Bytes in classes that each of the expressions treats alike at this point. Valid as long as the pool.
   struct Partition {
@@ -100,6 +101,7 @@ class ExprPool {
   void CollectSets(ExprId a, std::vector<uint32_t>* sets, bool* digits, int depth);
   void Flatten(ExprId a, Kind kind, std::vector<ExprId>* out) const;
   bool SearchEmpty(ExprId a);
+  uint64_t CountFrom(ExprId a, uint64_t cap, int depth, std::unordered_map<ExprId, uint64_t>* known);
 
   Budget* budget_;
   std::vector<Node> nodes_;

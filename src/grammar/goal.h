@@ -60,12 +60,14 @@ struct ObjectName {
   std::vector<uint32_t> implies;        // indices of names that must be there if this one is
 };
 
+inline constexpr uint64_t kExtraKeysMax = 1000;  // keys beyond the declared ones in one object
+
 // Keys beyond the names, in disjoint classes.
 struct ObjectOther {
   ExprId keys = 0;
   GoalId goal = kAnyGoal;
   uint32_t obligations = 0;
-  uint64_t count = 0;  // keys in the class, capped
+  uint64_t count = kNoMax;  // keys in the class; kNoMax: more than one object may have, or nobody asks
 };
 
 struct ObjectShape {
@@ -114,7 +116,8 @@ class Goals {
 
   // Whether an object can still be finished after `state`.
   // REQUIRES for objects: no required name was skipped on the way.
-  bool CanFinish(const ObjectShape& shape, const ObjectState& state);
+  // `pending`: the class of the key whose name is not in state.extra yet.
+  bool CanFinish(const ObjectShape& shape, const ObjectState& state, const ObjectOther* pending = nullptr);
   bool CanFinish(const ArrayShape& shape, const ArrayState& state);
   // The goal of element state.index, with what uniqueness forbids.
   GoalId ElementGoal(const ArrayShape& shape, const ArrayState& state);
@@ -227,10 +230,16 @@ class Goals {
   GoalId ClassGoal(const ObjectPart& part, const std::vector<ExprId>& patterns, uint64_t members,
                                    uint32_t* obligations);
   bool Holds(const KeySet& set, NameId name);
+  // Keys that each class has left.
+  std::vector<uint64_t> KeysLeft(const ObjectShape& shape, const ObjectState& state, const ObjectOther* pending);
   bool AssignObligations(const ObjectShape& shape, const ObjectState& state, uint32_t missing, uint64_t spare,
-                         std::map<uint32_t, GoalId>* chosen, const std::vector<uint32_t>& needed);
+                         std::vector<uint64_t>* left, std::map<uint32_t, GoalId>* chosen, const std::vector<uint32_t>& needed);
   bool Needed(const ObjectShape& shape, const ObjectState& state, std::vector<uint32_t>* needed);
-  uint64_t SpareKeys(const ObjectShape& shape, const ObjectState& state, const std::vector<uint32_t>& needed);
+  uint64_t SpareKeys(const ObjectShape& shape, const ObjectState& state, const std::vector<uint32_t>& needed,
+                     const std::vector<uint64_t>& left, uint64_t room);
+  // The name and all that must come with it; false where some of that cannot.
+  bool ImpliedBy(const ObjectShape& shape, const ObjectState& state, uint32_t name, const std::vector<bool>& there,
+                 std::vector<uint32_t>* out);
 
   // goal_array.cc
   ArrayPart OwnKeywords(const SchemaNode& node, bool evaluate, ArrayPart*);

@@ -10,7 +10,6 @@ namespace {
 
 constexpr size_t kClassesMax = 64;      // classes of keys made by overlapping patterns
 constexpr size_t kObligationsMax = 16;
-constexpr uint64_t kCountCap = 1000;
 
 bool Seen(const ObjectState& state, uint32_t name) {
   return name / 64 < state.seen.size() && (state.seen[name / 64] >> (name % 64) & 1) != 0;
@@ -300,8 +299,6 @@ void Goals::BuildOthers(const ObjectPart& part, const std::vector<NameId>& names
     other.keys = one.keys;
     other.goal = ClassGoal(part, patterns, one.members, &other.obligations);
     if (other.goal == kNoGoal) continue;
-    other.count = shape->min > 0 ? pool_->Count(one.keys, std::min(kCountCap, shape->min + 1)) : kNoMax;
-    if (other.count >= std::min(kCountCap, shape->min + 1)) other.count = kNoMax;
     shape->others.push_back(other);
   }
 }
@@ -329,6 +326,11 @@ bool Goals::Build(const ObjectPart& part, ObjectShape* shape) {
     Obligation obligation;
     obligation.goal = goal;
     shape->obligations.push_back(obligation);
+  }
+  for (ObjectOther& other : shape->others) {
+    if (shape->min == 0 && shape->obligations.empty()) break;
+    const uint64_t count = pool_->Count(other.keys, kExtraKeysMax + 1);
+    if (count <= kExtraKeysMax) other.count = count;
   }
   bool implies = false;
   for (const ObjectName& name : shape->names) implies |= !name.implies.empty();
@@ -362,25 +364,70 @@ bool Goals::Needed(const ObjectShape& shape, const ObjectState& state, std::vect
   return true;
 }
 
-uint64_t Goals::SpareKeys(const ObjectShape& shape, const ObjectState& state, const std::vector<uint32_t>& needed) {
-  uint64_t spare = 0;
-  const auto is_needed = [&](uint32_t i) { return std::binary_search(needed.begin(), needed.end(), i); };
-  for (uint32_t i = state.position; i < shape.names.size(); ++i) {
-    if (Seen(state, i) || is_needed(i) || IsEmpty(shape.names[i].goal)) continue;
-    bool alone = true;
-    for (uint32_t other : shape.names[i].implies) alone = alone && (Seen(state, other) || is_needed(other));
-    spare += alone ? 1 : 0;
-  }
+std::vector<uint64_t> Goals::KeysLeft(const ObjectShape& shape, const ObjectState& state, const ObjectOther* pending) {
+  std::vector<uint64_t> left;
   for (const ObjectOther& other : shape.others) {
-    if (IsEmpty(other.goal)) continue;
-    if (other.count == kNoMax) return kNoMax;
-    spare += other.count - std::min<uint64_t>(other.count, state.extra.size());
+    uint64_t count = other.count;
+    if (count != kNoMax) {
+      count -= &other == pending ? 1 : 0;
+      for (NameId name : state.extra) count -= pool_->Matches(other.keys, names_[name]) ? 1 : 0;
+    }
+    left.push_back(count);
+  }
+  return left;
+}
+
+bool Goals::ImpliedBy(const ObjectShape& shape, const ObjectState& state, uint32_t name, const std::vector<bool>& there,
+                      std::vector<uint32_t>* out) {
+  out->assign(1, name);
+  std::vector<bool> marked = there;
+  marked[name] = true;
+  for (size_t i = 0; i < out->size(); ++i) {
+    const uint32_t at = (*out)[i];
+    if (at < state.position || !budget_->Spend() || IsEmpty(shape.names[at].goal)) return false;
+    for (uint32_t other : shape.names[at].implies) {
+      if (!marked[other]) out->push_back(other);
+      marked[other] = true;
+    }
+  }
+  return true;
+}
+
+// Names that imply others come together with them; smaller groups first, so that no room is lost.
+uint64_t Goals::SpareKeys(const ObjectShape& shape, const ObjectState& state, const std::vector<uint32_t>& needed,
+                          const std::vector<uint64_t>& left, uint64_t room) {
+  std::vector<bool> there(shape.names.size(), false);
+  for (uint32_t i : needed) there[i] = true;
+  for (uint32_t i = 0; i < shape.names.size(); ++i) there[i] = there[i] || Seen(state, i);
+  std::vector<uint32_t> alone, with_others;
+  for (uint32_t i = state.position; i < shape.names.size(); ++i) {
+    if (there[i] || IsEmpty(shape.names[i].goal)) continue;
+    const auto& implies = shape.names[i].implies;
+    const bool free = std::all_of(implies.begin(), implies.end(), [&](uint32_t other) { return there[other]; });
+    (free ? alone : with_others).push_back(i);
+  }
+  for (uint32_t i : alone) there[i] = true;
+  uint64_t spare = alone.size();
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (IsEmpty(shape.others[i].goal)) continue;
+    if (left[i] == kNoMax) return kNoMax;
+    spare += left[i];
+  }
+  for (std::vector<uint32_t> group, best; spare < room; best.clear()) {
+    for (uint32_t i : with_others) {
+      if (there[i] || !ImpliedBy(shape, state, i, there, &group)) continue;
+      if (best.empty() || group.size() < best.size()) best = group;
+    }
+    if (best.empty() || best.size() > room - spare) break;
+    spare += best.size();
+    for (uint32_t i : best) there[i] = true;
   }
   return spare;
 }
 
 bool Goals::AssignObligations(const ObjectShape& shape, const ObjectState& state, uint32_t missing, uint64_t spare,
-                              std::map<uint32_t, GoalId>* chosen, const std::vector<uint32_t>& needed) {
+                              std::vector<uint64_t>* left, std::map<uint32_t, GoalId>* chosen,
+                              const std::vector<uint32_t>& needed) {
   if (missing == 0) return true;
   if (!budget_->Spend()) return false;
   const uint32_t bit = missing & (~missing + 1);
@@ -394,15 +441,18 @@ bool Goals::AssignObligations(const ObjectShape& shape, const ObjectState& state
     const bool free = was_chosen || std::binary_search(needed.begin(), needed.end(), i);
     if ((!free && (spare == 0 || !shape.names[i].implies.empty())) || IsEmpty(joined)) continue;
     (*chosen)[i] = joined;
-    if (AssignObligations(shape, state, missing & ~bit, spare - (free ? 0 : 1), chosen, needed)) return true;
+    if (AssignObligations(shape, state, missing & ~bit, spare - (free ? 0 : 1), left, chosen, needed)) return true;
     if (was_chosen) {
       (*chosen)[i] = old;
     } else {
       chosen->erase(i);
     }
   }
-  for (const ObjectOther& other : shape.others) {
-    if ((other.obligations & bit) == 0 || spare == 0) continue;
+  for (size_t k = 0; k < shape.others.size(); ++k) {
+    const ObjectOther& other = shape.others[k];
+    if ((other.obligations & bit) == 0 || spare == 0 || (*left)[k] == 0) continue;
+    const uint64_t before = (*left)[k];
+    if (before != kNoMax) --(*left)[k];
     // One member may meet several obligations at once.
     const uint32_t rest = missing & other.obligations & ~bit;
     for (uint32_t more = rest;; more = (more - 1) & rest) {
@@ -410,14 +460,15 @@ bool Goals::AssignObligations(const ObjectShape& shape, const ObjectState& state
       for (size_t i = 0; i < shape.obligations.size(); ++i) {
         if ((more >> i & 1) != 0) joined = Join(joined, shape.obligations[i].goal);
       }
-      if (!IsEmpty(joined) && AssignObligations(shape, state, missing & ~bit & ~more, spare - 1, chosen, needed)) return true;
+      if (!IsEmpty(joined) && AssignObligations(shape, state, missing & ~bit & ~more, spare - 1, left, chosen, needed)) return true;
       if (more == 0) break;
     }
+    (*left)[k] = before;
   }
   return false;
 }
 
-bool Goals::CanFinish(const ObjectShape& shape, const ObjectState& state) {
+bool Goals::CanFinish(const ObjectShape& shape, const ObjectState& state, const ObjectOther* pending) {
   if (!budget_->Spend()) return false;
   std::vector<uint32_t> needed;
   if (!Needed(shape, state, &needed)) return false;
@@ -426,8 +477,9 @@ bool Goals::CanFinish(const ObjectShape& shape, const ObjectState& state) {
   const uint32_t all = shape.obligations.empty() ? 0 : (1u << shape.obligations.size()) - 1;
   std::map<uint32_t, GoalId> chosen;
   const uint64_t spare = shape.max == kNoMax ? kNoMax : shape.max - total;
-  if (!AssignObligations(shape, state, all & ~state.met, spare, &chosen, needed)) return false;
-  return total >= shape.min || shape.min - total <= SpareKeys(shape, state, needed);
+  std::vector<uint64_t> left = KeysLeft(shape, state, pending);
+  if (!AssignObligations(shape, state, all & ~state.met, spare, &left, &chosen, needed)) return false;
+  return total >= shape.min || shape.min - total <= SpareKeys(shape, state, needed, KeysLeft(shape, state, pending), spare);
 }
 
 }  // namespace deepinfer::grammar

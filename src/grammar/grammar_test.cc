@@ -123,6 +123,33 @@ TEST_F(GrammarTest, UsualSpelling) {
   EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema("{\"type\":\"array\"}"), options), "[1, 2]"));
 }
 
+// A member that must yet come has to find a key that is left.
+TEST_F(GrammarTest, NoDeadEndWhenKeysRunOut) {
+  CompileOptions options;
+  options.key_order = KeyOrder::kFree;
+  options.whitespace_max = 0;
+  const CompiledGrammar grammar = Must(
+      Constraint::JsonSchema(R"({"type":"object","propertyNames":{"enum":["a","b"]},"properties":{"a":false},)"
+                             R"("not":{"additionalProperties":{"enum":["x"]}}})"),
+      options);
+  Matcher matcher(grammar);
+  ASSERT_TRUE(matcher.AcceptBytes("{\"b\":").ok());
+  EXPECT_TRUE(matcher.CanAcceptBytes("\"y\"}"));
+  EXPECT_FALSE(matcher.CanAcceptBytes("\"x\""));
+  const CompiledGrammar pair = Must(Constraint::JsonSchema(R"({"type":"object","propertyNames":{"enum":["a","b"]},"minProperties":2,)"
+                                                           R"("dependentRequired":{"a":["b"]}})"),
+                                    options);
+  EXPECT_TRUE(Accepts(pair, R"({"a":1,"b":2})"));
+  EXPECT_FALSE(Accepts(pair, R"({"b":2})"));
+  const CompiledGrammar three = Must(
+      Constraint::JsonSchema(R"({"type":"object","propertyNames":{"pattern":"^[abc]$"},"not":{"additionalProperties":{"enum":["x"]}}})"), options);
+  EXPECT_TRUE(Accepts(three, R"({"a":"x","b":"x","c":1})"));
+  Matcher last(three);
+  ASSERT_TRUE(last.AcceptBytes(R"({"a":"x","c":"x","b":)").ok());
+  EXPECT_FALSE(last.CanAcceptBytes("\"x\""));
+  EXPECT_TRUE(last.CanAcceptBytes("1}"));
+}
+
 TEST_F(GrammarTest, RegexAndGrammarWalks) {
   for (const char* pattern : {"(ab|cd)+", "[^<]*<x>", "a{2,5}b?", "\\p{L}{1,3}"}) {
     for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(Must(Constraint::Regex(pattern)), seed, 20);

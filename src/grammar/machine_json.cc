@@ -9,7 +9,6 @@
 namespace deepinfer::grammar {
 namespace {
 
-constexpr size_t kExtraKeysMax = 1000;  // keys beyond the declared ones in one object
 constexpr size_t kUniqueMax = 1000;
 
 uint64_t Pair(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
@@ -114,7 +113,8 @@ std::vector<std::pair<GoalId, ObjectState>> Machine::MemberOptions(const ObjectS
     }
     ObjectState next = after;
     next.met |= chosen;
-    if (!goals_->IsEmpty(joined) && (shape.simple || goals_->CanFinish(shape, next))) options.emplace_back(joined, next);
+    const ObjectOther* pending = next.pending && !is_name ? &shape.others[tag - shape.names.size()] : nullptr;
+    if (!goals_->IsEmpty(joined) && (shape.simple || goals_->CanFinish(shape, next, pending))) options.emplace_back(joined, next);
     if (chosen == 0) return options;
   }
 }
