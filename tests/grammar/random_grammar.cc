@@ -95,8 +95,8 @@ class Lowering {
 
 }  // namespace
 
-RandomGrammar::RandomGrammar(std::mt19937* random, Spelling spelling) : random_(random), spelling_(spelling) {
-  rules_.resize(spelling == Spelling::kRegex ? 1 : 1 + Below(4));
+RandomGrammar::RandomGrammar(std::mt19937* random, Notation notation) : random_(random), notation_(notation) {
+  rules_.resize(notation == Notation::kRegex ? 1 : 1 + Below(4));
   for (RandomNode& rule : rules_) rule = Make(3);
 }
 
@@ -115,7 +115,7 @@ RandomNode RandomGrammar::Make(int depth) {
     if (node.text.empty()) node.text = "b";
     node.negated = Below(4) == 0;
   } else if (dice == 5) {
-    node.kind = spelling_ == Spelling::kRegex ? RandomNode::kLiteral : RandomNode::kRule;
+    node.kind = notation_ == Notation::kRegex ? RandomNode::kLiteral : RandomNode::kRule;
     node.text = "c";
     node.rule = Below(rules_.size());
   } else if (dice < 9) {
@@ -147,27 +147,27 @@ SlowGrammar RandomGrammar::Slow() const {
 
 std::string RandomGrammar::WriteRepeat(const RandomNode& node) const {
   const std::string inner = "(" + Write(node.children[0]) + ")";
-  if (spelling_ == Spelling::kLark && !node.open) {
+  if (notation_ == Notation::kLark && !node.open) {
     return inner + " ~ " + std::to_string(node.min) + ".." + std::to_string(node.max);
   }
   if (node.open && node.min == 0) return inner + "*";
   if (node.open && node.min == 1) return inner + "+";
-  if (spelling_ == Spelling::kLark) return inner + " " + inner + "+";
+  if (notation_ == Notation::kLark) return inner + " " + inner + "+";
   if (node.min == 0 && node.max == 1) return inner + "?";
   return inner + "{" + std::to_string(node.min) + "," + (node.open ? "" : std::to_string(node.max)) + "}";
 }
 
 std::string RandomGrammar::Write(const RandomNode& node) const {
-  const bool regex = spelling_ == Spelling::kRegex;
+  const bool regex = notation_ == Notation::kRegex;
   std::string out;
   switch (node.kind) {
     case RandomNode::kLiteral:
       return regex ? node.text : "\"" + node.text + "\"";
     case RandomNode::kClass:
       out = std::string(node.negated ? "[^" : "[") + node.text + "]";
-      return spelling_ == Spelling::kLark ? "/" + out + "/" : out;
+      return notation_ == Notation::kLark ? "/" + out + "/" : out;
     case RandomNode::kRule:
-      return node.rule == 0 ? (spelling_ == Spelling::kLark ? "start" : "root") : "r" + std::to_string(node.rule);
+      return node.rule == 0 ? (notation_ == Notation::kLark ? "start" : "root") : "r" + std::to_string(node.rule);
     case RandomNode::kRepeat:
       return WriteRepeat(node);
     default:
@@ -180,13 +180,13 @@ std::string RandomGrammar::Write(const RandomNode& node) const {
 }
 
 std::string RandomGrammar::Text() const {
-  if (spelling_ == Spelling::kRegex) return Write(rules_[0]);
+  if (notation_ == Notation::kRegex) return Write(rules_[0]);
   std::string out;
   for (size_t i = 0; i < rules_.size(); ++i) {
     RandomNode name;
     name.kind = RandomNode::kRule;
     name.rule = i;
-    out += Write(name) + (spelling_ == Spelling::kLark ? ": " : " ::= ") + Write(rules_[i]) + "\n";
+    out += Write(name) + (notation_ == Notation::kLark ? ": " : " ::= ") + Write(rules_[i]) + "\n";
   }
   return out;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random regexes and grammars: as text in each spelling that the library reads, and as productions for the slow matcher.
+// Random regexes and grammars: as text in each notation that the library reads, and as productions for the slow matcher.
 #pragma once
 
 #include <random>
@@ -10,7 +10,7 @@
 
 namespace deepinfer::grammar {
 
-enum class Spelling { kRegex, kGbnf, kLark };
+enum class Notation { kRegex, kGbnf, kLark };
 
 struct RandomNode {
   enum Kind { kLiteral, kClass, kSequence, kAlternatives, kRepeat, kRule } kind = kLiteral;
@@ -24,8 +24,8 @@ struct RandomNode {
 
 class RandomGrammar {
  public:
-  // Rules refer to each other only where the spelling has rules.
-  RandomGrammar(std::mt19937* random, Spelling spelling);
+  // Rules refer to each other only where the notation has rules.
+  RandomGrammar(std::mt19937* random, Notation notation);
   std::string Text() const;
   SlowGrammar Slow() const;
 
@@ -36,7 +36,7 @@ class RandomGrammar {
   std::string WriteRepeat(const RandomNode& node) const;
 
   std::mt19937* random_;
-  Spelling spelling_;
+  Notation notation_;
   std::vector<RandomNode> rules_;
 };
 

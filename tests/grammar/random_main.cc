@@ -101,13 +101,13 @@ struct Totals {
 std::optional<std::string> One(uint32_t seed, const std::vector<std::string>& tokens, const std::shared_ptr<const Vocabulary>& vocabulary,
                                Totals* totals) {
   std::mt19937 random(seed);
-  const Spelling spelling = static_cast<Spelling>(random() % 3);
-  const RandomGrammar grammar(&random, spelling);
+  const Notation notation = static_cast<Notation>(random() % 3);
+  const RandomGrammar grammar(&random, notation);
   SlowGrammar slow = grammar.Slow();
   const bool satisfiable = slow.Prune();
   const std::string text = grammar.Text();
-  const Constraint constraint = spelling == Spelling::kRegex  ? Constraint::Regex(text)
-                                : spelling == Spelling::kGbnf ? Constraint::Grammar(text)
+  const Constraint constraint = notation == Notation::kRegex  ? Constraint::Regex(text)
+                                : notation == Notation::kGbnf ? Constraint::Grammar(text)
                                                               : Constraint::Lark(text);
   auto compiled = Compile(constraint, vocabulary, {});
   ++totals->grammars;
