@@ -161,9 +161,13 @@ Drawn Choice::GoOn(const Result<int32_t>& token) {
 std::optional<int32_t> Choice::Draft(std::span<const float> logits, uint32_t position) {
   if (grammar_) Fill(&draft_mask_);
   const Result<int32_t> token = Pick(logits, position, grammar_ ? &draft_mask_ : nullptr);
-  if (!token.ok() || !Append(*token).ok()) return std::nullopt;
+  return TakeDraft(token.ok() ? *token : -1);
+}
+
+std::optional<int32_t> Choice::TakeDraft(int32_t token) {
+  if (token < 0 || !Append(token).ok()) return std::nullopt;
   ++drafted_;
-  return *token;
+  return token;
 }
 
 void Choice::DropDrafts() {

@@ -67,6 +67,8 @@ class Choice {
   // The token that Draw would take at `position` if those drafted before it were part of the answer; nothing where no
   // token is allowed. DropDrafts forgets them all.
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
+  // The same for a token that a device drew (PlainDraw; -1: none).
+  std::optional<int32_t> TakeDraft(int32_t token);
   void DropDrafts();
 
   // Log-probabilities of the prompt, for a choice that wants them: its rows in order, some perhaps again (a resumed

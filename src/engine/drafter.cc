@@ -48,6 +48,7 @@ Result<std::unique_ptr<Drafter>> Drafter::Create(const LoadedModel& loaded, cons
                       device.Allocate(slots * static_cast<size_t>(loaded.config().vocab_size) * sizeof(float)));
   DI_ASSIGN_OR_RETURN(drafter->waiting_index_, device.Allocate(kWaitingMax * sizeof(int32_t)));
   DI_ASSIGN_OR_RETURN(drafter->waiting_taps_, device.Allocate(static_cast<size_t>(kWaitingMax * TapBytes(loaded.config()))));
+  DI_ASSIGN_OR_RETURN(drafter->draws_, DeviceDraws::Create(device, config.slots, loaded.config().vocab_size));
   return drafter;
 }
 
@@ -110,14 +111,19 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
                      .src = model_->logits(),
                      .index = row_index_.as<int32_t>(),
                      .dst = rows_.data()});
-  logits_.resize(requests.size() * vocab);
-  device.CopyToHost(logits_.data(), rows_.data(), logits_.size() * sizeof(float));
+  places_.assign(requests.size(), std::nullopt);
+  draws_.Begin(requests.size());
+  const auto position = [&](size_t r) { return static_cast<uint32_t>(requests[r].position + 1 + j); };
+  for (size_t r = 0; r < requests.size(); ++r) {
+    if (open_[r] != 0) places_[r] = draws_.Add(requests[r].choice->PlainDraw(position(r)), static_cast<int32_t>(r));
+  }
+  draws_.Queue(rows_.as<float>(), &logits_);
   bool any = false;
   for (size_t r = 0; r < requests.size(); ++r) {
     if (open_[r] == 0) continue;
     DraftRequest& request = requests[r];
-    const std::optional<int32_t> token =
-        request.choice->Draft(std::span(logits_).subspan(r * vocab, vocab), static_cast<uint32_t>(request.position + 1 + j));
+    const std::optional<int32_t> token = places_[r] ? request.choice->TakeDraft(draws_.token(*places_[r]))
+                                                    : request.choice->Draft(std::span(logits_).subspan(r * vocab, vocab), position(r));
     // Behind an end token nothing follows; the row that draws it runs without a draft.
     open_[r] = token.has_value() && !request.choice->IsEnd(*token);
     if (open_[r] == 0) continue;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/choice.h"
+#include "engine/device_draws.h"
 #include "engine/loaded_model.h"
 #include "model/deepseek_v41/dspark.h"
 #include "sched/config.h"
@@ -90,6 +91,8 @@ class Drafter {
   std::vector<int32_t> tap_rows_, positions_, slots_, index_, previous_;
   std::vector<uint8_t> open_;
   std::vector<float> logits_, confidence_;
+  DeviceDraws draws_;
+  std::vector<std::optional<size_t>> places_;  // [requests]: of their draws in draws_
 };
 
 }  // namespace deepinfer::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: draws that the device makes give the tokens of those that the host makes. Asked for log-probabilities, a request is
-// drawn by the host; without them, where that can be, by the device. Greedy and hot, several choices, many at once.
+// drawn by the host; without them, where that can be, by the device. Greedy and hot, several choices, many at once; with
+// drafts, which are drawn the same way, and without.
 #include <gtest/gtest.h>
 
 #include "core/check.h"
@@ -11,18 +12,18 @@ namespace {
 
 using Tokens = std::vector<std::vector<int32_t>>;  // by choice
 
-class DeviceDraws : public testing::TestWithParam<std::string> {};
+class DeviceDraws : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(DeviceDraws, TheTokensOfTheHost) {
   std::string why;
-  const auto engine = Engine::Open({.model_directory = std::string(DI_SOURCE_DIR) + "/tests/golden/model/engram",
-                                    .backend = GetParam(),
+  const auto engine = Engine::Open({.model_directory = std::string(DI_SOURCE_DIR) + "/tests/golden/" + std::get<1>(GetParam()),
+                                    .backend = std::get<0>(GetParam()),
                                     .context_max = 128,
                                     .kv_memory_bytes = 64 << 20,
                                     .requests_running_max = 12,
                                     .step_rows_max = 128},
                                    &why);
-  if (engine == nullptr && GetParam() == "cuda") GTEST_SKIP() << why;
+  if (engine == nullptr && std::get<0>(GetParam()) == "cuda") GTEST_SKIP() << why;
   ASSERT_NE(engine, nullptr) << why;
   std::vector<std::array<Tokens, 2>> answers(6);
   std::vector<GenerationId> ids;
@@ -50,7 +51,8 @@ TEST_P(DeviceDraws, TheTokensOfTheHost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DeviceDraws, testing::Values("reference", "cuda"));
+INSTANTIATE_TEST_SUITE_P(All, DeviceDraws,
+                         testing::Combine(testing::Values("reference", "cuda"), testing::Values("model/engram", "dspark")));
 
 }  // namespace
 }  // namespace deepinfer
