@@ -225,7 +225,8 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
   for (const Case& c : {Case{{512, 128, 64, 1}, 64, 128, 512, 20}, Case{{32, 32, 16, 2}, 4, 16, 6, 200},
                         Case{{128, 64, 32, 2}, 3, 100, 64, 100}, Case{{64, 32, 32, 1}, 2, 32, 0, 200},
                         Case{{512, 128, 64, 1}, 64, 128, 512, 40, Activations::kBf16, 1e-2},
-                        Case{{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2}}) {
+                        Case{{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2},
+                        Case{{512, 128, 64, 1}, 64, 128, 0, 40, Activations::kBf16, 1e-2}}) {
     MakeCaches(c.shape);
     // The bits are tried on a small model for time; 64 heads of 512 on fewer rows.
     const int64_t width = c.heads * c.shape.dim, rows_all = c.shape.dim == 512 ? 300 : kRowsMax;

@@ -433,10 +433,11 @@ __global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __gri
 
 }  // namespace
 
+// Keys that are not there read the latents' first, so a layer without latents takes the plain kernel.
 bool SparseAttentionTakes(const AttentionParams& p) {
-  return p.activations != Activations::kFp32 && p.dim == kDim && p.heads % kHeads == 0 && p.rope_dim % 2 == 0 &&
+  return p.activations != Activations::kFp32 && p.has_latents && p.dim == kDim && p.heads % kHeads == 0 && p.rope_dim % 2 == 0 &&
          p.rope_dim <= kTurnedMax &&
-         p.window <= kWindowMax && p.topk <= kTopkMax && (!p.has_latents || p.latent_cache.block_bytes() % 16 == 0);
+         p.window <= kWindowMax && p.topk <= kTopkMax && p.latent_cache.block_bytes() % 16 == 0;
 }
 
 void SparseAttention(Context& context, const AttentionParams& p) {
@@ -448,11 +449,9 @@ void SparseAttention(Context& context, const AttentionParams& p) {
   sparse.head_runs = static_cast<int32_t>(p.heads / kHeads);
   sparse.num_items = static_cast<int32_t>(p.rows) * sparse.head_runs;
   sparse.page_units = static_cast<uint32_t>(p.window_cache.page_bytes() / 16);
-  if (p.has_latents) {
-    sparse.latents_per_block = static_cast<int32_t>(p.latent_cache.rows_per_block());
-    sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
-    sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
-  }
+  sparse.latents_per_block = static_cast<int32_t>(p.latent_cache.rows_per_block());
+  sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
+  sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
   const int blocks = std::min(sparse.num_items, context.num_sms());
   SparseAttentionKernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, context.stream()>>>(sparse);
 }
