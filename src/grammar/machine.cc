@@ -197,7 +197,7 @@ bool Machine::Blank(Item item, uint32_t below, uint8_t byte, Builder* out) {
   return true;
 }
 
-// item->blanks: 0 nothing, 1 a space, 2 and more: a line feed and so many blanks more; whitespace_max: no blanks here.
+// item->blanks: 0 nothing, 1 a space, 1 + n a line feed and n - 1 more; of a value, whitespace_max: no blanks here.
 bool Machine::UsualBlank(Item* item, uint8_t byte) {
   const uint32_t most = options_.whitespace_max;
   const bool start = item->blanks == 0 && most > 0;
@@ -221,7 +221,7 @@ bool Machine::UsualBlank(Item* item, uint8_t byte) {
     item->blanks = byte == ' ' ? 1 : 2;
     return true;
   }
-  if (item->blanks < 2 || item->blanks - 2 >= most || (byte != ' ' && byte != '\t')) return false;
+  if (item->blanks < 2 || item->blanks > most || (byte != ' ' && byte != '\t')) return false;
   ++item->blanks;
   return true;
 }

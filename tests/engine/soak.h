@@ -14,6 +14,7 @@
 
 #include "core/check.h"
 #include "deepinfer/engine.h"
+#include "deepinfer/grammar.h"
 
 namespace deepinfer::soak {
 
@@ -48,6 +49,21 @@ inline std::unique_ptr<Engine> Open(const EngineOptions& options) {
   return engine;
 }
 
+// In grammar_prompt_tokens: Submit gives the request a grammar. Grammars belong to an engine, so requests cannot have one.
+constexpr int64_t kWithGrammar = -1;
+
+inline std::shared_ptr<const grammar::CompiledGrammar> GrammarOf(const Engine& engine) {
+  static std::shared_ptr<const grammar::CompiledGrammar> compiled;
+  if (compiled == nullptr || &compiled->vocabulary() != engine.grammar_vocabulary().get()) {
+    const auto made = grammar::Compile(grammar::Constraint::JsonSchema(R"({"type":"array","items":{"type":"object",
+        "properties":{"name":{"type":"string"},"n":{"type":"number"}},"required":["n"]},"minItems":3})"),
+                                       engine.grammar_vocabulary(), {.spelling = grammar::Spelling::kUsual});
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    compiled = std::make_shared<const grammar::CompiledGrammar>(*made);
+  }
+  return compiled;
+}
+
 inline std::vector<GenerationRequest> MakeRequests(size_t count, ReplaySetting replay) {
   std::mt19937 random(42);
   std::vector<GenerationRequest> requests;
@@ -77,13 +93,19 @@ inline std::vector<GenerationRequest> MakeRequests(size_t count, ReplaySetting r
     if (random() % 7 == 0) r.choices = 3;
     if (random() % 6 == 0) r.stop = {"e", "the"};
     if (i % 11 == 3) r.prompt_logprobs = 1;
+    if (i % 4 == 2) r.grammar_prompt_tokens = kWithGrammar;
+    if (i % 8 == 6) r.grammar_after = 201;
     r.replay = replay;
     requests.push_back(std::move(r));
   }
   return requests;
 }
 
-inline GenerationId Submit(Engine& engine, const GenerationRequest& request, Answers* answers) {
+inline GenerationId Submit(Engine& engine, GenerationRequest request, Answers* answers) {
+  if (request.grammar_prompt_tokens == kWithGrammar) {
+    request.grammar_prompt_tokens = 0;
+    request.grammar = GrammarOf(engine);
+  }
   answers->resize(static_cast<size_t>(request.choices));
   std::string why;
   const auto collect = [answers](const Output& output) {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// What constraints written to hurt cost their neighbours: tokens/s of four free requests, alone, beside four requests with
+// an ordinary schema, and beside four with a hostile one that are sent again whenever they end, compilation included (on a
+// thread of its own, as in the server). Rounds go through all in turn; figures are medians of rates relative to "free".
+//   hostile_bench [MODEL_DIR] [THREADS] [ROUNDS]
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "deepinfer/engine.h"
+#include "deepinfer/grammar.h"
+
+namespace {
+
+using namespace deepinfer;
+using grammar::Constraint;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFree = 4, kBeside = 4;
+constexpr int kAnswerTokens = 100;
+
+GenerationRequest Plain(uint64_t seed) {
+  GenerationRequest request{.prompt = {0, 1169, 731, 261, 566}, .max_tokens = kAnswerTokens, .ignore_eos = true};
+  request.temperature = 1;
+  request.seed = seed;
+  return request;
+}
+
+struct Neighbour {
+  const char* name;
+  std::vector<Constraint> constraints;  // empty: free requests too
+};
+
+std::vector<Neighbour> Neighbours() {
+  std::string schema = "{\"type\":\"object\",\"properties\":{";
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string name = std::to_string(i);
+    schema += (i ? ",\"k" : "\"k") + name + "\":{\"type\":\"string\",\"pattern\":\"^[a-z]{1,9}" + name + "$\"}";
+  }
+  schema += "}}";
+  std::string deep;
+  for (int i = 0; i < 3000; ++i) deep += "{\"type\":\"array\",\"items\":";
+  deep += "{}" + std::string(3000, '}');
+  const auto ordinary = Constraint::JsonSchema(
+      R"({"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array"}},"required":["a","b"]})");
+  const auto unique = Constraint::JsonSchema(R"({"type":"array","uniqueItems":true,"minItems":50,"items":{"type":"object",
+      "additionalProperties":{"type":"integer"}}})");
+  return {{"nobody", {}},
+          {"free text", {Constraint::Regex("[^]*")}},
+          {"ordinary schema", {ordinary}},
+          {"exponential regex", {Constraint::Regex("(a|b|c)*a(a|b|c){25}x"), Constraint::Regex("([a-z]+ )*(.*e.*){12}x")}},
+          {"10^9 repeats", {Constraint::Regex("((a{1000}){1000}){1000}"), Constraint::Regex("(.{0,9999}x){0,9999}y")}},
+          {"unique objects", {unique}},
+          {"1 MB schema", {Constraint::JsonSchema(schema)}},
+          {"deep recursion", {Constraint::JsonSchema(deep), Constraint::Grammar("root ::= \"(\" root \")\" root | root \"a\" | \"\"")}}};
+}
+
+class Hurt {
+ public:
+  Hurt(Engine* engine, const Neighbour& neighbour) : engine_(engine), neighbour_(neighbour) {
+    if (!neighbour.constraints.empty()) thread_ = std::thread([this] { Loop(); });
+  }
+  ~Hurt() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  int refused = 0, failed = 0, ended = 0;  // after the destructor's join, or roughly
+
+ private:
+  void Loop() {
+    uint64_t seed = 100;
+    std::vector<GenerationId> running;
+    while (!stop_) {
+      const Constraint& constraint = neighbour_.constraints[seed % neighbour_.constraints.size()];
+      const auto compiled = grammar::Compile(constraint, engine_->grammar_vocabulary(), {.cancel = &stop_});
+      if (!compiled.ok()) {
+        ++refused;
+        ++seed;
+        continue;
+      }
+      GenerationRequest request = Plain(seed++);
+      request.max_tokens = 400;
+      request.grammar = std::make_shared<const grammar::CompiledGrammar>(*compiled);
+      std::string why;
+      const GenerationId id = engine_->Submit(
+          request, [this](const Output& output) { if (output.finished) ++(output.reason == FinishReason::kError ? failed : ended); }, &why);
+      if (id != 0) running.push_back(id);
+      if (running.size() == kBeside) {
+        while (!stop_ && engine_->Stats().requests_running + engine_->Stats().requests_waiting >= kFree + kBeside) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        running.erase(running.begin());
+      }
+    }
+    for (const GenerationId id : running) engine_->Cancel(id);
+    for (const GenerationId id : running) engine_->Wait(id);
+  }
+
+  Engine* engine_;
+  const Neighbour& neighbour_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+// Tokens/s of the free requests, and the longest wait between two tokens of one.
+std::pair<double, double> Measure(Engine* engine, uint64_t seed) {
+  std::vector<GenerationId> ids;
+  std::vector<Clock::time_point> last(kFree, Clock::now());
+  double longest = 0;
+  const auto begin = Clock::now();
+  for (int i = 0; i < kFree; ++i) {
+    std::string why;
+    ids.push_back(engine->Submit(Plain(seed + static_cast<uint64_t>(i)), [&, i](const Output&) {
+      const auto now = Clock::now();
+      longest = std::max(longest, std::chrono::duration<double>(now - last[static_cast<size_t>(i)]).count());
+      last[static_cast<size_t>(i)] = now;
+    }, &why));
+  }
+  for (const GenerationId id : ids) engine->Wait(id);
+  return {kFree * kAnswerTokens / std::chrono::duration<double>(Clock::now() - begin).count(), longest};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  EngineOptions options{.model_directory = argc > 1 ? argv[1] : DI_SOURCE_DIR "/models/deepseek-v41-tiny"};
+  options.num_threads = argc > 2 ? std::atoi(argv[2]) : 0;
+  const int rounds = argc > 3 ? std::atoi(argv[3]) : 3;
+  options.context_max = 1024;
+  options.drafts = "off";
+  std::string why;
+  const auto engine = Engine::Open(options, &why);
+  if (engine == nullptr) {
+    std::fprintf(stderr, "%s\n", why.c_str());
+    return 1;
+  }
+  const std::vector<Neighbour> neighbours = Neighbours();
+  std::vector<std::vector<double>> rates(neighbours.size()), waits(neighbours.size());
+  std::vector<std::string> notes(neighbours.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t n = 0; n < neighbours.size(); ++n) {
+      Hurt hurt(engine.get(), neighbours[n]);
+      if (!neighbours[n].constraints.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      const auto [rate, wait] = Measure(engine.get(), static_cast<uint64_t>(round) * 10);
+      rates[n].push_back(rate);
+      waits[n].push_back(wait);
+      notes[n] = std::to_string(hurt.refused) + " refused, " + std::to_string(hurt.failed) + " failed, " +
+                 std::to_string(hurt.ended) + " ended";
+    }
+  }
+  const auto median = [](std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  };
+  std::printf("%-20s %10s %8s %14s  %s\n", "beside four free", "tokens/s", "ratio", "longest wait", "the last round's neighbours");
+  for (size_t n = 0; n < neighbours.size(); ++n) {
+    std::printf("%-20s %10.0f %8.2f %11.0f ms  %s\n", neighbours[n].name, median(rates[n]), median(rates[n]) / median(rates[0]),
+                1000 * median(waits[n]), notes[n].c_str());
+  }
+  return 0;
+}
