@@ -103,18 +103,22 @@ struct Work {
   int streams = 1;
   int64_t tokens = 64;
   float temperature = 0;
+  bool to_the_end = false;  // answers end where they end, not at `tokens`
 };
 
-// Seconds for `streams` answers at once; appends all tokens to `ids`.
-double Run(Engine& engine, const Prompts& prompts, const Work& work, int round, std::vector<int32_t>* ids) {
-  std::vector<std::vector<int32_t>> answers(static_cast<size_t>(work.streams));
+using Answers = std::vector<std::vector<int32_t>>;
+
+// Seconds for `streams` answers at once.
+double Run(Engine& engine, const Prompts& prompts, const Work& work, int round, Answers* all) {
+  all->assign(static_cast<size_t>(work.streams), {});
+  Answers& answers = *all;
   std::vector<GenerationId> open;
   const auto start = Clock::now();
   for (int s = 0; s < work.streams; ++s) {
     GenerationRequest request;
     request.prompt = prompts[static_cast<size_t>(s + round) % prompts.size()];
     request.max_tokens = work.tokens;
-    request.ignore_eos = true;
+    request.ignore_eos = !work.to_the_end;
     request.temperature = work.temperature;
     request.seed = static_cast<uint64_t>(round * 1000 + s);
     std::string why;
@@ -123,9 +127,7 @@ double Run(Engine& engine, const Prompts& prompts, const Work& work, int round, 
     if (open.back() == 0) Fail(why);
   }
   for (const GenerationId id : open) engine.Wait(id);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  for (const auto& answer : answers) ids->insert(ids->end(), answer.begin(), answer.end());
-  return seconds;
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 double Median(std::vector<double> values) {
@@ -141,7 +143,7 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
   std::map<std::string, std::vector<double>> rates;
   const double tokens = static_cast<double>(work.tokens) * work.streams;
   for (int round = -1; round < rounds; ++round) {  // the first one warms up
-    std::vector<std::vector<int32_t>> ids(settings.size());
+    std::vector<Answers> ids(settings.size());
     for (size_t k = 0; k < settings.size(); ++k) {
       const size_t e = (k + static_cast<size_t>(round + 1)) % settings.size();
       const double rate = tokens / Run(*engines[e], prompts, work, round + 1, &ids[e]);
@@ -159,8 +161,9 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
   std::vector<double> deviation;
   for (const double ratio : to_best) deviation.push_back(std::abs(ratio - Median(to_best)));
   const EngineStats stats = engines[2]->Stats();
-  fmt::print("{:3} streams: expected gain of drafts {:.2f}, error of calibration {:.3f}, deciding {:.2f} us a step\n", work.streams,
-             stats.draft_gain, stats.draft_calibration_error, 1e6 * stats.draft_schedule_seconds / static_cast<double>(stats.steps));
+  fmt::print("{:3} streams: expected gain of drafts {:.2f}, error of calibration {:.3f}, deciding {:.2f} us a step\n",
+             work.streams, stats.draft_gain, stats.draft_calibration_error,
+             1e6 * stats.draft_schedule_seconds / static_cast<double>(stats.steps));
   fmt::print("{:3} streams, {}, temperature {}: none {:6.0f}, always 5 {:6.0f}, as they pay {:6.0f} tokens/s; "
              "as they pay / none {:.3f}, / best of both {:.3f} (spread {:.3f})\n",
              work.streams, kind, work.temperature, Median(rates["off"]), Median(rates["5"]), Median(rates["auto"]),
@@ -182,29 +185,31 @@ std::string Line(const std::vector<double>& rates) {
 void Accept() {
   for (const std::string kind : {"chat", "prose"}) {
     const Prompts prompts = Encode(kind);
-    const Work work{.streams = static_cast<int>(prompts.size()), .tokens = 96, .temperature = 1};
-    std::vector<int32_t> ids;
-    Run(*Open("off"), prompts, work, 0, &ids);
+    Work work{.streams = static_cast<int>(prompts.size()), .tokens = 160, .temperature = 1, .to_the_end = true};
+    Answers answers;
     std::vector<Text> texts;
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      Text text{.ids = prompts[i], .begin = prompts[i].size()};
-      const auto from = ids.begin() + static_cast<std::ptrdiff_t>(i) * work.tokens;
-      text.ids.insert(text.ids.end(), from, from + work.tokens);
-      texts.push_back(std::move(text));
+    const auto plain = Open("off");
+    for (int round = 0; round < 2; ++round) {
+      Run(*plain, prompts, work, round * work.streams, &answers);
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        texts.push_back({.ids = prompts[i], .begin = prompts[i].size()});
+        texts.back().ids.insert(texts.back().ids.end(), answers[i].begin(), answers[i].end());
+      }
     }
-    fmt::print("{:5}  overlap with the model, sampled text (what rejection accepts):{}\n", kind, Line(Overlap(kModel, texts)));
+    fmt::print("{:5}  overlap with the model, texts sampled at temperature 1 (what rejection accepts):{}\n", kind,
+               Line(Overlap(kModel, texts)));
     for (const float temperature : {0.0F, 0.6F, 1.0F}) {
       const auto engine = Open("5");
-      for (int round = 0; round < 2; ++round) {
-        Run(*engine, prompts, {work.streams, work.tokens, temperature}, round * static_cast<int>(prompts.size()), &ids);
-      }
+      work.temperature = temperature;
+      for (int round = 0; round < (temperature > 0 ? 2 : 1); ++round) Run(*engine, prompts, work, round * work.streams, &answers);
       const EngineStats stats = engine->Stats();
       std::vector<double> rates;
       for (size_t j = 0; j < stats.drafts_verified.size(); ++j) {
         const auto looked = static_cast<double>(j == 0 ? stats.drafts_verified[0] : stats.drafts_accepted[j - 1]);
         rates.push_back(looked > 0 ? static_cast<double>(stats.drafts_accepted[j]) / looked : 0);
       }
-      fmt::print("{:5}  accepted, coupled noise, temperature {:.1f}:                     {}\n", kind, temperature, Line(rates));
+      fmt::print("{:5}  accepted, coupled noise, temperature {:.1f}:                                      {}\n", kind, temperature,
+                 Line(rates));
     }
   }
 }

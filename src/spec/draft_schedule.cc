@@ -2,6 +2,7 @@
 #include "spec/draft_schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
@@ -16,6 +17,10 @@ constexpr size_t kBatchesMax = 16;
 // While drafts pay, every so many blocks are made whole and verified as a whole: what lies behind the usual depth, and the
 // time of such steps, would be forgotten else.
 constexpr int64_t kWholeEvery = 64;
+// And every so many steps run without drafts, the sooner the less they pay: else nobody would notice that these have become
+// the better ones.
+constexpr int64_t kPlainEvery = 16, kPlainEveryClear = 128;
+constexpr double kClearGain = 1.2;
 // Drafts must pay more than what estimates are worth.
 constexpr double kHurdle = 1.02;
 // A probe takes one request in so many, but one at least.
@@ -148,6 +153,11 @@ int32_t DraftSchedule::Depth(int32_t requests, const StepShape& next) {
   participants_ = requests;
   if (requests == 0) return 0;
   if (steps_ >= decide_at_ || requests > 2 * decided_for_ || 2 * requests < decided_for_) Decide(requests, next);
+  if (probes_left_ > 0 && std::exchange(plain_next_, !plain_next_)) return 0;
+  if (depth_ > 0 && steps_ >= plain_at_) {
+    plain_at_ = steps_ + (gain_ > kClearGain ? kPlainEveryClear : kPlainEvery);
+    return 0;
+  }
   if (probes_left_ > 0 || (depth_ == 0 && steps_ >= next_probe_)) {
     if (probes_left_ > 0) {
       --probes_left_;

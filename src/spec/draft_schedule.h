@@ -6,7 +6,8 @@
 //   per step:  Verify -> run the step -> ObserveStep, Observe for each request -> Depth -> run the block -> ObserveBlock
 //
 // While drafts do not pay, none are made, but for a probe now and then: a block that is verified as a whole, by a few of the
-// requests, so that times and survivals stay known. Probes are rare: at the start eight, then ever rarer.
+// requests, so that times and survivals stay known. Probes are rare: at the start eight, then ever rarer. While drafts pay,
+// some steps run without, for the same reason.
 // Allocates nothing after construction; one thread at a time.
 #pragma once
 
@@ -71,6 +72,8 @@ class DraftSchedule {
   int64_t steps_ = 0;
   int64_t decide_at_ = 0;
   int64_t next_probe_ = 0, probe_interval_;
+  int64_t plain_at_ = 0;     // while drafts pay: the next step without
+  bool plain_next_ = true;   // the first probes and steps without drafts take turns
   int32_t probes_left_;
   bool probing_ = false;  // the block at hand is verified as a whole
   int32_t depth_ = 0;     // while drafts pay

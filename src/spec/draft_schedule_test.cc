@@ -51,7 +51,9 @@ double Simulate(const Machine& machine, Policy policy, int32_t requests, const s
       if (verify[r].drafts > 0) schedule.Observe(verify[r], accepted, false);
     }
     const double time = machine.fixed + machine.row * shape.rows;
-    schedule.ObserveStep(shape, time);
+    // The first steps of a process are slow, and now and then something else gets in the way.
+    const bool disturbed = step < 3 || step % 97 < 5;
+    schedule.ObserveStep(shape, disturbed ? 6 * time : time);
     seconds += time;
     int32_t depth = policy == Policy::kAll ? kBlock : 0, blocks = requests;
     if (policy == Policy::kSchedule) {
@@ -88,7 +90,7 @@ TEST(DraftSchedule, NeverFarBelowTheBetterOfNoneAndAll) {
         const double none = Simulate(machine, Policy::kNone, requests, text, 4000);
         const double all = Simulate(machine, Policy::kAll, requests, text, 4000);
         const double scheduled = Simulate(machine, Policy::kSchedule, requests, text, 4000);
-        EXPECT_GT(scheduled, 0.97 * std::max(none, all)) << machine.fixed << " " << requests << ": " << none << " " << all;
+        EXPECT_GT(scheduled, 0.96 * std::max(none, all)) << machine.fixed << " " << requests << ": " << none << " " << all;
       }
     }
   }

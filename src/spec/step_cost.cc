@@ -39,13 +39,13 @@ void StepCost::Refresh(Cell* cell) const {
     cell->mean_rows += cell->rows[i] / static_cast<double>(n);
     cell->mean_context += cell->context[i] / static_cast<double>(n);
   }
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(n / 2);
-  std::nth_element(seconds.begin(), middle, seconds.begin() + static_cast<std::ptrdiff_t>(n));
-  cell->median_seconds = std::max(*middle, 0.0);
+  const auto quarter = seconds.begin() + static_cast<std::ptrdiff_t>(n / 4);
+  std::nth_element(seconds.begin(), quarter, seconds.begin() + static_cast<std::ptrdiff_t>(n));
+  cell->usual_seconds = std::max(*quarter, 0.0);
 }
 
 // Steps of one cell differ in their context alone: what a sample costs more than the oldest one kept tells its price.
-// Steps far off the median were disturbed.
+// Steps far off it were disturbed.
 void StepCost::FitContext(const Cell& cell, double seconds, double context) {
   if (cell.count < kSamples) return;
   const auto oldest = static_cast<size_t>(cell.count % kSamples);
@@ -90,16 +90,16 @@ StepCost::Line StepCost::LineAt(double rows) const {
   constexpr double kNoEnd = std::numeric_limits<double>::infinity();
   if (below == nullptr && above == nullptr) return {.y = kFirstGuess, .slope = kFirstGuess * kRowShare, .end = kNoEnd};
   const auto slope = [](const Cell& a, const Cell& b) {
-    return std::max(0.0, b.median_seconds - a.median_seconds) / (b.mean_rows - a.mean_rows);
+    return std::max(0.0, b.usual_seconds - a.usual_seconds) / (b.mean_rows - a.mean_rows);
   };
   const Cell& one = below != nullptr ? *below : *above;
-  Line line{.x = one.mean_rows, .y = one.median_seconds, .end = above != nullptr ? above->mean_rows : kNoEnd};
+  Line line{.x = one.mean_rows, .y = one.usual_seconds, .end = above != nullptr ? above->mean_rows : kNoEnd};
   if (below != nullptr && above != nullptr) {
     line.slope = slope(*below, *above);
   } else if (before != nullptr) {
     line.slope = slope(*before, *below);
   } else {
-    line.slope = one.median_seconds * kRowShare / std::max(one.mean_rows, 1.0);
+    line.slope = one.usual_seconds * kRowShare / std::max(one.mean_rows, 1.0);
   }
   return line;
 }
@@ -116,10 +116,12 @@ void StepCost::Table(const StepShape& shape, double context_per_row, std::span<d
   Line line = LineAt(rows);
   for (size_t n = 0; n < out.size(); ++n) {
     if (rows >= line.end) line = LineAt(rows);
-    out[n] = std::max(line.y + line.slope * (rows - line.x) + extra, n == 0 ? kSecondsMin : out[n - 1]);
+    out[n] = std::max(line.y + line.slope * (rows - line.x) + extra, kSecondsMin);
     rows += 1;
     extra += context_price_ * context_per_row;
   }
+  // More rows never take less time: where they seem to, the fewer were disturbed.
+  for (size_t n = out.size(); n-- > 1;) out[n - 1] = std::min(out[n - 1], out[n]);
 }
 
 }  // namespace deepinfer::spec

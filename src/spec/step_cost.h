@@ -3,7 +3,7 @@
 // read. Nothing is assumed of the machine but that more rows never take less time.
 //
 // For each number of decode rows (exact up to 16, then in ranges of an eighth) the last few times are kept, and their
-// median counts, so that a step which was disturbed does not. Context and prompt rows have one price each, fitted over all
+// lower quartile counts: what disturbs a step makes it longer. Context and prompt rows have one price each, fitted over all
 // of them. Numbers of rows that were never seen lie on lines between those that were.
 // Plain data; no allocation after construction; one thread at a time.
 #pragma once
@@ -36,7 +36,7 @@ class StepCost {
   struct Cell {
     int32_t count = 0;  // of all time
     std::array<double, kSamples> seconds{}, rows{}, context{};  // rings
-    double median_seconds = 0, mean_rows = 0, mean_context = 0;  // seconds: less the context's price
+    double usual_seconds = 0, mean_rows = 0, mean_context = 0;  // seconds: less the context's price
   };
   struct Line {  // seconds = y + slope * (rows - x), for rows below `end`
     double x = 0, y = 0, slope = 0, end = 0;

@@ -48,7 +48,7 @@ TEST(StepCost, DisturbedSteps) {
   std::vector<double> table(12);
   cost.Table({.rows = 1}, 0, table);
   for (size_t n = 0; n < table.size(); ++n) {
-    EXPECT_NEAR(table[n] / truth(1 + static_cast<int>(n)), 1, 0.08) << n;
+    EXPECT_NEAR(table[n] / truth(1 + static_cast<int>(n)), 0.98, 0.06) << n;
     if (n > 0) {
       EXPECT_GE(table[n], table[n - 1]);
     }
@@ -74,7 +74,7 @@ TEST(StepCost, PromptsAndContextsHavePrices) {
 TEST(StepCost, FollowsTheMachine) {
   StepCost cost;
   for (int i = 0; i < 100; ++i) cost.Observe({.rows = 1}, 1e-3);
-  for (int i = 0; i < 10; ++i) cost.Observe({.rows = 1}, 3e-3);
+  for (int i = 0; i < 15; ++i) cost.Observe({.rows = 1}, 3e-3);
   EXPECT_NEAR(cost.Seconds({.rows = 1}), 3e-3, 1e-9);
 }
 
