@@ -248,7 +248,9 @@ class Goals {
   std::vector<ArrayPart> DependentSchemas(const SchemaNode&, bool denied, bool, ArrayPart*);
   void Unevaluated(const SchemaNode& node, ArrayPart* part);
   bool Merge(const ArrayPart& a, const ArrayPart& b, ArrayPart* out);
-  bool FinishElements(const ArrayShape& shape, ArrayState state, int depth);
+  bool FinishElements(const ArrayShape& shape, ArrayState state, int depth, std::vector<GoalId>* chosen);
+  // Whether one value of each goal, each so many times, can be chosen so that all differ; may say no for some that can.
+  bool CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& goals);
 
   bool ComputeEmpty(GoalId goal);
 

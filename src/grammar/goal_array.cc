@@ -133,8 +133,32 @@ GoalId Goals::ElementGoal(const ArrayShape& shape, const ArrayState& state) {
   return Intern(std::move(literals));
 }
 
+// Goals with few values choose first; each has to spare a value for those before it that overlap with it.
+bool Goals::CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& goals) {
+  uint64_t total = 0;
+  for (const auto& [goal, times] : goals) total += times;
+  if (total < 2) return true;
+  struct Choice {
+    uint64_t values = 0, times = 0;
+    GoalId goal = kNoGoal;
+    auto operator<=>(const Choice&) const = default;
+  };
+  std::vector<Choice> order;
+  for (const auto& [goal, times] : goals) order.push_back({CountValues(goal, total), times, goal});
+  std::sort(order.begin(), order.end());
+  for (size_t i = 0; i < order.size(); ++i) {
+    uint64_t taken = order[i].times;
+    for (size_t j = 0; j < i && order[i].values < total; ++j) {
+      if (!budget_->Spend()) return false;
+      if (order[j].goal == order[i].goal || !IsEmpty(Join(order[i].goal, order[j].goal))) taken += order[j].times;
+    }
+    if (order[i].values < taken) return false;
+  }
+  return true;
+}
+
 // Tries elements one after the other until all obligations are met; each may count for any set of them.
-bool Goals::FinishElements(const ArrayShape& shape, ArrayState state, int depth) {
+bool Goals::FinishElements(const ArrayShape& shape, ArrayState state, int depth, std::vector<GoalId>* chosen_goals) {
   state.counts.resize(shape.obligations.size(), 0);
   bool met = state.index >= shape.min;
   uint32_t open = 0;
@@ -143,6 +167,11 @@ bool Goals::FinishElements(const ArrayShape& shape, ArrayState state, int depth)
     met = met && state.counts[i] >= obligation.lo;
     const bool matters = state.counts[i] < obligation.lo || obligation.hi != kNoMax;
     if (matters && state.index >= obligation.from) open |= 1u << i;
+  }
+  if (shape.unique) {
+    std::vector<std::pair<GoalId, uint64_t>> goals;
+    for (GoalId goal : *chosen_goals) goals.emplace_back(goal, 1);
+    if (!CanDiffer(goals)) return false;
   }
   if (met) return true;
   if (state.index >= shape.max || depth > 300 || !budget_->Spend()) return false;
@@ -161,7 +190,11 @@ bool Goals::FinishElements(const ArrayShape& shape, ArrayState state, int depth)
         goal = Join(goal, obligation.denied);
       }
     }
-    if (fits && !IsEmpty(goal) && FinishElements(shape, next, depth + 1)) return true;
+    if (fits && !IsEmpty(goal)) {
+      chosen_goals->push_back(goal);
+      if (FinishElements(shape, next, depth + 1, chosen_goals)) return true;
+      chosen_goals->pop_back();
+    }
     if (chosen == 0) return false;
   }
 }
@@ -172,18 +205,21 @@ bool Goals::CanFinish(const ArrayShape& shape, const ArrayState& state) {
     return false;
   }
   if (state.index > shape.max) return false;
-  if (!shape.obligations.empty()) return FinishElements(shape, state, 0);
+  if (!shape.obligations.empty()) {
+    std::vector<GoalId> chosen;
+    return FinishElements(shape, state, 0, &chosen);
+  }
   if (state.index >= shape.min) return true;
+  std::vector<std::pair<GoalId, uint64_t>> goals;
   for (uint64_t i = state.index; i < shape.min; ++i) {
     ArrayState at = state;
     at.index = i;
-    const GoalId goal = ElementGoal(shape, at);
-    if (IsEmpty(goal)) return false;
-    const uint64_t missing = shape.min - state.index;
-    if (shape.unique && missing > 1 && CountValues(goal, missing) < missing) return false;
-    if (i >= shape.prefix.size()) break;
+    const bool last = i >= shape.prefix.size();
+    goals.emplace_back(ElementGoal(shape, at), last ? shape.min - i : 1);
+    if (IsEmpty(goals.back().first)) return false;
+    if (last) break;
   }
-  return true;
+  return !shape.unique || CanDiffer(goals);
 }
 
 }  // namespace deepinfer::grammar

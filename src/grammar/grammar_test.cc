@@ -150,6 +150,17 @@ TEST_F(GrammarTest, NoDeadEndWhenKeysRunOut) {
   EXPECT_TRUE(last.CanAcceptBytes("1}"));
 }
 
+TEST_F(GrammarTest, ElementsThatMustDiffer) {
+  EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema(R"({"uniqueItems":true,"const":["a",true,1]})")), R"(["a",true,1])"));
+  EXPECT_NE(Refusal(Constraint::JsonSchema(R"({"uniqueItems":true,"const":["a",1,"a"]})")).find("unsatisfiable"), std::string::npos);
+  const std::string one = R"({"type":"array","uniqueItems":true,"minItems":2,"items":{"enum":[1]},"contains":true})";
+  EXPECT_NE(Refusal(Constraint::JsonSchema(one)).find("unsatisfiable"), std::string::npos);
+  const CompiledGrammar two = Must(Constraint::JsonSchema(
+      R"({"type":"array","uniqueItems":true,"minItems":2,"items":{"enum":[1,2]},"contains":{"const":1}})"));
+  EXPECT_TRUE(Accepts(two, "[2,1]"));
+  EXPECT_FALSE(Accepts(two, "[2,2]"));
+}
+
 TEST_F(GrammarTest, RegexAndGrammarWalks) {
   for (const char* pattern : {"(ab|cd)+", "[^<]*<x>", "a{2,5}b?", "\\p{L}{1,3}"}) {
     for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(Must(Constraint::Regex(pattern)), seed, 20);
