@@ -111,7 +111,7 @@ class DsmlBuilder {
       if (!object.simple) {
         return Error(Code::kUnimplemented, "tool \"{}\": #: counts and dependencies of parameters cannot be enforced in DSML", tool.name);
       }
-      AddParameters(object, opened, closing, roots);
+      AddParameters(object, tool.strict, opened, closing, roots);
       any = true;
     }
     if (!goals->error().ok()) return goals->error().In("tool \"" + tool.name + "\"");
@@ -123,7 +123,7 @@ class DsmlBuilder {
 
   // Parameters in the order of the schema: from each place on to any later one, but not past a required one. Each
   // parameter ends with its line feed.
-  void AddParameters(const ObjectShape& shape, uint32_t from, uint32_t to, std::vector<GoalId>* roots) {
+  void AddParameters(const ObjectShape& shape, bool strict, uint32_t from, uint32_t to, std::vector<GoalId>* roots) {
     const size_t count = shape.names.size();
     // places[i]: names before i are done, and something was written; before[i]: nothing was written yet.
     std::vector<uint32_t> places, before;
@@ -152,8 +152,9 @@ class DsmlBuilder {
         for (int c = 0x21; c < 0x7F; ++c) letters.set(static_cast<size_t>(c), c != '"' && c != '<' && c != '>' && c != '\\');
         const ExprId keys = pool_->And(other.keys, pool_->Repeat(pool_->Bytes(letters), 1, kNoMax));
         if (pool_->IsEmpty(keys)) continue;
-        AddParameter(keys, other.goal, places[i], places[i], roots);
-        AddParameter(keys, other.goal, before[i], places[i], roots);
+        // Names that came are not remembered here, so a strict call has one such parameter at most: none comes twice.
+        AddParameter(keys, other.goal, places[i], strict ? to : places[i], roots);
+        AddParameter(keys, other.goal, before[i], strict ? to : places[i], roots);
       }
       program_->AddEdge(places[i], ProgramEdge::kNothing, 0, to);
       // No argument at all: V4.1 has an empty line there.

@@ -69,15 +69,15 @@ def candidates(kind):
                 yield name, record["name"], schema
 
 
-def request(kind, schema, seed, max_tokens):
+def request(kind, schema, seed, max_tokens, top_p=1):
     text = {"role": "user", "content": "Make up an example, as JSON."}
     if kind == "formats":
-        body = {"messages": [text], "thinking": {"type": "disabled"}, "temperature": 1, "seed": seed, "max_tokens": max_tokens,
-                "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
+        body = {"messages": [text], "thinking": {"type": "disabled"}, "temperature": 1, "top_p": top_p, "seed": seed,
+                "max_tokens": max_tokens, "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
         return "/v1/chat/completions", body
     tool = {"name": "submit", "strict": True, "input_schema": schema}
-    body = {"messages": [text], "thinking": {"type": "disabled"}, "temperature": 1, "max_tokens": max_tokens, "tools": [tool],
-            "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+    body = {"messages": [text], "thinking": {"type": "disabled"}, "temperature": 1, "top_p": top_p, "max_tokens": max_tokens,
+            "tools": [tool], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
     return "/v1/messages", body
 
 
@@ -185,6 +185,7 @@ def main():
     parser.add_argument("--kind", choices=["formats", "tools"], default="formats")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=2048)
+    parser.add_argument("--top-p", type=float, default=1)
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
@@ -195,7 +196,7 @@ def main():
         lines, checks, schemas = [], {}, {}
         for i in range(options.requests):
             kind, name, schema = chosen[i % len(chosen)]
-            url, body = request(options.kind, schema, i, options.max_tokens)
+            url, body = request(options.kind, schema, i, options.max_tokens, options.top_p)
             key = f"{i}"
             lines.append({"custom_id": key, "method": "POST", "url": url, "body": body})
             checks[key], schemas[key] = validator(schema), (kind, name, schema)
