@@ -439,9 +439,19 @@ bool Goals::AssignObligations(const ObjectShape& shape, const ObjectState& state
     const GoalId old = was_chosen ? before->second : shape.names[i].goal;
     const GoalId joined = Join(old, goal);
     const bool free = was_chosen || std::binary_search(needed.begin(), needed.end(), i);
-    if ((!free && (spare == 0 || !shape.names[i].implies.empty())) || IsEmpty(joined)) continue;
+    if (IsEmpty(joined)) continue;
+    // A key that is not coming anyway takes with it what it implies.
+    std::vector<uint32_t> group, with_group = needed;
+    if (!free) {
+      std::vector<bool> there(shape.names.size(), false);
+      for (uint32_t k : needed) there[k] = true;
+      for (uint32_t k = 0; k < shape.names.size(); ++k) there[k] = there[k] || Seen(state, k);
+      if (!ImpliedBy(shape, state, i, there, &group) || group.size() > spare) continue;
+      with_group.insert(with_group.end(), group.begin(), group.end());
+      std::sort(with_group.begin(), with_group.end());
+    }
     (*chosen)[i] = joined;
-    if (AssignObligations(shape, state, missing & ~bit, spare - (free ? 0 : 1), left, chosen, needed)) return true;
+    if (AssignObligations(shape, state, missing & ~bit, spare - group.size(), left, chosen, with_group)) return true;
     if (was_chosen) {
       (*chosen)[i] = old;
     } else {

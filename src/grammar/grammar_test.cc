@@ -141,6 +141,13 @@ TEST_F(GrammarTest, NoDeadEndWhenKeysRunOut) {
                                     options);
   EXPECT_TRUE(Accepts(pair, R"({"a":1,"b":2})"));
   EXPECT_FALSE(Accepts(pair, R"({"b":2})"));
+  const CompiledGrammar implied = Must(
+      Constraint::JsonSchema(R"({"type":"object","propertyNames":{"enum":["a","b"]},"dependentRequired":{"a":["b"]},)"
+                             R"("not":{"additionalProperties":{"enum":["x"]}}})"),
+      options);
+  EXPECT_TRUE(Accepts(implied, R"({"b":"x","a":1})"));
+  EXPECT_TRUE(Accepts(implied, R"({"a":1,"b":"x"})"));
+  EXPECT_FALSE(Accepts(implied, R"({"a":1})"));
   const CompiledGrammar three = Must(
       Constraint::JsonSchema(R"({"type":"object","propertyNames":{"pattern":"^[abc]$"},"not":{"additionalProperties":{"enum":["x"]}}})"), options);
   EXPECT_TRUE(Accepts(three, R"({"a":"x","b":"x","c":1})"));
