@@ -273,6 +273,9 @@ class Parser {
       const auto known = ids_.find(token.content);
       if (known == ids_.end()) {
         DI_RETURN_IF_ERROR(Define(token.id, token.content, where));
+        // It was matched as text and comes back as that text, also where it has letters of the byte alphabet. (Published
+        // decoders take those for bytes: case C31.)
+        spec_.bytes[token.id] = token.content;
       } else if (known->second != token.id) {
         return Error(Code::kDataLoss, "{}: {} has id {} here and {} elsewhere", where, Quoted(token.content),
                      token.id, known->second);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "core/json.h"
@@ -200,6 +201,24 @@ TEST(TokenizerJson, HolesInTheIds) {
 TEST(TokenizerJson, MissingBytesGiveNoIds) {
   const auto tokenizer = *Load(With({"model", "vocab", "z"}, "-"));
   EXPECT_EQ(*tokenizer->Encode("azbz"), (std::vector<TokenId>{256}));  // as published tokenizers do
+}
+
+// Case C31: added tokens spelled with letters of the byte alphabet, with a leading blank, one a prefix of another.
+TEST(AddedTokens, C31_AnyTextComesBackExactly) {
+  const auto tokenizer = *Load(With({"added_tokens"}, R"([
+      {"id":300,"content":"<s>","special":true},{"id":301,"content":"il\u00d6veyou"},{"id":302,"content":" blank"},
+      {"id":303,"content":"il\u00d6ve"}])"));
+  const std::string love = "il\xc3\x96veyou", prefix = "il\xc3\x96ve";
+  EXPECT_EQ(*tokenizer->Encode(love + prefix + "x blank"), (std::vector<TokenId>{301, 303, 'x', 302}));
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text += (i % 3 == 0 ? love : i % 3 == 1 ? prefix : " blank") + std::string(90, "az \n"[i % 4]);
+  const std::vector<TokenId> ids = *tokenizer->Encode(text);
+  EXPECT_EQ(std::count_if(ids.begin(), ids.end(), [](TokenId id) { return id >= 300; }), 10'000);
+  // Compared without EXPECT_EQ, which would print and align a megabyte.
+  EXPECT_TRUE(tokenizer->Decode(ids) == text);
+  EXPECT_TRUE(tokenizer->Decode(ids, true) == text);  // none of these is special
+  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{300, 'a', 301}, true), "a" + love);
+  EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{300, 'a', 301}), "<s>a" + love);
 }
 
 TEST(AddedTokens, LongestFirstAndInTwoRounds) {
