@@ -37,6 +37,10 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& op
                                                                   .num_threads = options.num_threads,
                                                                   .engram_tables = options.engram_tables,
                                                                   .variant = options.variant}));
+  return Create(options, std::move(loaded));
+}
+
+Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& options, std::unique_ptr<LoadedModel> loaded) {
   std::unique_ptr<BatchEngine> engine(new BatchEngine(options, std::move(loaded)));
   DI_RETURN_IF_ERROR(engine->Prepare());
   return engine;

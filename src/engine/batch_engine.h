@@ -21,6 +21,8 @@ namespace deepinfer::engine {
 class BatchEngine final : public Engine {
  public:
   static Result<std::unique_ptr<BatchEngine>> Create(const EngineOptions& options);
+  // On a model that is loaded already; what `options` say about loading is not looked at.
+  static Result<std::unique_ptr<BatchEngine>> Create(const EngineOptions& options, std::unique_ptr<LoadedModel> loaded);
   ~BatchEngine() override;
 
   GenerationId Submit(const GenerationRequest& request, OutputFn consumer, std::string* why, bool* busy = nullptr) override;

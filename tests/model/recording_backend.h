@@ -12,7 +12,7 @@
 
 namespace deepinfer::golden {
 
-class RecordingBackend final : public backend::Backend {
+class RecordingBackend : public backend::Backend {
  public:
   explicit RecordingBackend(std::unique_ptr<backend::Backend> inner) : inner_(std::move(inner)) {}
 
