@@ -7,27 +7,11 @@
 #include <limits>
 #include <stdexcept>
 
-#include "engine/batch_engine.h"
 #include "engine/session.h"
+#include "tests/engine/small_engine.h"
 
 namespace deepinfer::engine {
 namespace {
-
-EngineOptions Options() {
-  EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny", .num_threads = 2};
-  options.context_max = 1024;
-  options.kv_memory_bytes = 48 << 20;
-  options.requests_running_max = 8;
-  options.step_rows_max = 128;
-  options.own_thread = false;
-  return options;
-}
-
-std::unique_ptr<BatchEngine> Open(const EngineOptions& options = Options()) {
-  auto engine = BatchEngine::Create(options);
-  EXPECT_TRUE(engine.ok()) << engine.status().message();
-  return *std::move(engine);
-}
 
 struct Collected {
   std::vector<int32_t> tokens;
@@ -200,7 +184,7 @@ TEST(Engine, CancelOfOneChoice) {
 
 // What `deepinfer score` computes: every row's logits from one pass over the sequence.
 std::vector<float> Score(const std::vector<int32_t>& tokens) {
-  const auto loaded = LoadedModel::Load(Options().model_directory, {.name = "cpu", .num_threads = 2});
+  const auto loaded = LoadedModel::Load(SmallOptions().model_directory, {.name = "cpu", .num_threads = 2});
   const auto session = Session::Create(**loaded, {});
   const auto logits = (*session)->Append({.ids = tokens, .logits = Logits::kAll});
   EXPECT_TRUE(logits.ok());
@@ -269,7 +253,7 @@ TEST(Engine, SaltsKeepCachesApart) {
 }
 
 TEST(Engine, MemoryThatIsTooSmallSaysHowMuchWouldDo) {
-  EngineOptions options = Options();
+  EngineOptions options = SmallOptions();
   options.kv_memory_bytes = 1000;
   std::string why;
   EXPECT_EQ(Engine::Open(options, &why), nullptr);

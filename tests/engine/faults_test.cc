@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "../model/recording_backend.h"
 #include "backend/cpu/cpu_backend.h"
-#include "engine/batch_engine.h"
+#include "tests/engine/small_engine.h"
+#include "tests/model/recording_backend.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -35,12 +35,9 @@ struct Answer {
 class Faults : public ::testing::Test {
  protected:
   void SetUp() override {
-    EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny"};
-    options.context_max = 1024;
-    options.kv_memory_bytes = 48 << 20;
+    EngineOptions options = SmallOptions();
     options.requests_running_max = 4;
     options.step_rows_max = 64;
-    options.own_thread = false;
     auto cpu = backend::CreateCpu({.num_threads = 2});
     ASSERT_TRUE(cpu.ok()) << cpu.status().message();
     auto failing = std::make_unique<FailingBackend>(*std::move(cpu));

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "deepinfer/grammar.h"
-#include "engine/batch_engine.h"
+#include "tests/engine/small_engine.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -14,22 +14,6 @@ namespace {
 constexpr const char* kSchema = R"({"type":"object","properties":{"name":{"type":"string","maxLength":20},"tags":{"type":
   "array","items":{"enum":["x","y","z"]},"maxItems":4},"age":{"type":"integer","minimum":0,"maximum":150}},
   "required":["name","tags","age"],"additionalProperties":false})";
-
-EngineOptions Options() {
-  EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny", .num_threads = 2};
-  options.context_max = 1024;
-  options.kv_memory_bytes = 48 << 20;
-  options.requests_running_max = 8;
-  options.step_rows_max = 128;
-  options.own_thread = false;
-  return options;
-}
-
-std::unique_ptr<BatchEngine> Open(const EngineOptions& options = Options()) {
-  auto engine = BatchEngine::Create(options);
-  EXPECT_TRUE(engine.ok()) << engine.status().message();
-  return *std::move(engine);
-}
 
 struct Answer {
   std::vector<int32_t> tokens;
@@ -94,7 +78,7 @@ TEST(EngineGrammar, ChoicesEndValidAndChoiceZeroIsTheOnlyChoice) {
 }
 
 TEST(EngineGrammar, LeavesFreeRequestsAloneAndSurvivesPreemption) {
-  EngineOptions options = Options();
+  EngineOptions options = SmallOptions();
   options.drafts = "off";
   const auto engine = Open(options);
   options.kv_memory_bytes = 10500 << 10;
