@@ -1,17 +1,7 @@
 # Installs the grammar library alone, builds examples/grammar, a C program, against the installed package and runs it.
 # cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DCXX=... -P install_test.cmake
-set(work ${BUILD_DIR}/tests/grammar_install)
-file(REMOVE_RECURSE ${work})
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT result EQUAL 0)
-    message(FATAL_ERROR "${ARGN}\n${output}")
-  endif()
-endfunction()
-run(${CMAKE_COMMAND} --install ${BUILD_DIR} --component grammar --prefix ${work}/prefix)
-run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples/grammar -B ${work}/example -DCMAKE_PREFIX_PATH=${work}/prefix
-    -DCMAKE_CXX_COMPILER=${CXX})
-run(${CMAKE_COMMAND} --build ${work}/example)
+include(${CMAKE_CURRENT_LIST_DIR}/../build_example.cmake)
+build_example(grammar)
 set(schema [=[{"type":"object","properties":{"n":{"type":"integer","minimum":17},"ok":{"const":true}},"required":["n","ok"],"additionalProperties":false}]=])
 execute_process(COMMAND ${work}/example/deepinfer_grammar_example ${schema} OUTPUT_VARIABLE output RESULT_VARIABLE result)
 if(NOT result EQUAL 0 OR NOT output MATCHES "^{\"[^\"]+\":[0-9]+,\"[^\"]+\":true}\n$")

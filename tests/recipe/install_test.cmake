@@ -1,17 +1,7 @@
 # Installs the recipe library alone, builds examples/recipe against the installed package and runs it on a request.
 # cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DCXX=... -P install_test.cmake
-set(work ${BUILD_DIR}/tests/recipe_install)
-file(REMOVE_RECURSE ${work})
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT result EQUAL 0)
-    message(FATAL_ERROR "${ARGN}\n${output}")
-  endif()
-endfunction()
-run(${CMAKE_COMMAND} --install ${BUILD_DIR} --component recipe --prefix ${work}/prefix)
-run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples/recipe -B ${work}/example -DCMAKE_PREFIX_PATH=${work}/prefix
-    -DCMAKE_CXX_COMPILER=${CXX})
-run(${CMAKE_COMMAND} --build ${work}/example)
+include(${CMAKE_CURRENT_LIST_DIR}/../build_example.cmake)
+build_example(recipe)
 file(WRITE ${work}/body.json [=[{"model":"any","messages":[{"role":"user","content":"Hello"}]}]=])
 execute_process(
   COMMAND ${work}/example/deepinfer_recipe_example ${SOURCE_DIR}/models/deepseek-v41-tiny/tokenizer.json

@@ -13,6 +13,8 @@ namespace http = boost::beast::http;
 constexpr size_t kChunkLineBytesMax = size_t{16} << 10;
 // A body grows by doubling from here on, up to its promised length.
 constexpr size_t kBodyReserveBytes = size_t{4} << 10;
+// The shortest chunked body, "0\r\n\r\n". Beast asserts that it has as many bytes when it looks at a last chunk a second time.
+constexpr size_t kChunkedBytesMin = 5;
 constexpr const char* kBodyTooLarge = "the body is larger than this server allows";
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
@@ -45,6 +47,7 @@ RequestParser::Progress RequestParser::Put(std::string_view* input) {
   while (!is_done()) {
     if (input->empty()) return Progress::kNeedMore;
     const bool in_header = !is_header_done();
+    if (!in_header && chunked() && body_bytes_ == 0 && input->size() < kChunkedBytesMin) return Progress::kNeedMore;
     const size_t body_before = body_bytes_;
     error_code ec;
     const size_t used = base::put(boost::asio::buffer(input->data(), input->size()), ec);

@@ -60,6 +60,8 @@ const std::vector<std::string>& Samples() {
       "GET /v1/models?a=b HTTP/1.1\r\nHost: x\r\nX-Api-Key:  k \r\n\r\n",
       "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\nhello world",
       "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;n=\"v\"\r\n world\r\n0\r\nT: x\r\n\r\n",
+      // Beast asserts where this one comes in certain pieces.
+      "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "GET http://host/path HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
       "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n",
   };
@@ -77,7 +79,7 @@ TEST(RequestParser, CutsChangeNothing) {
   }
   EXPECT_EQ(Parse(Samples()[1], {Samples()[1].size()}).request.body, "hello world");
   EXPECT_EQ(Parse(Samples()[2], {Samples()[2].size()}).request.body, "hello world");
-  EXPECT_EQ(Parse(Samples()[3], {Samples()[3].size()}).request.path, "/path");
+  EXPECT_EQ(Parse(Samples()[4], {Samples()[4].size()}).request.path, "/path");
   EXPECT_EQ(Parse(Samples()[0], {Samples()[0].size()}).request.headers[1].second, "k");
 }
 
