@@ -10,8 +10,10 @@
 
 #include "cli/cli.h"
 #include "cli/common.h"
+#include "cli/constraint.h"
 #include "cli/interrupt.h"
 #include "engine/generate.h"
+#include "recipe/control.h"
 #include "recipe/encode.h"
 #include "recipe/output/output_parser.h"
 #include "recipe/render.h"
@@ -43,6 +45,8 @@ class ChatLoop {
     SetSystem(options.system);
   }
 
+  // What every answer must match, from now on. Errors name the flag.
+  Status Constrain(const recipe::ContentConstraint& content);
   Status Go();
 
  private:
@@ -63,11 +67,18 @@ class ChatLoop {
   const recipe::OutputVocabulary& vocabulary_;
   InterruptScope interrupt_;
   recipe::Conversation conversation_;
+  std::shared_ptr<const grammar::CompiledGrammar> grammar_;
   std::string system_;
   bool terminal_;
   bool quit_ = false;
   bool dim_ = false;
 };
+
+Status ChatLoop::Constrain(const recipe::ContentConstraint& content) {
+  DI_ASSIGN_OR_RETURN(grammar_, CompileConstraint(content, engine_));
+  DI_ASSIGN_OR_RETURN(conversation_.format, FormatOf(content));
+  return Status();
+}
 
 void ChatLoop::SetSystem(const std::string& text) {
   system_ = text;
@@ -152,6 +163,8 @@ Status ChatLoop::Answer(const std::string& input) {
   DI_ASSIGN_OR_RETURN(request.prompt,
                       encoder_.Encode(recipe::RenderConversation(conversation_, recipe::ModelVersion::kV41)));
   SetSampling(options_.sampling, &request);
+  request.grammar = grammar_;
+  if (grammar_ && conversation_.thinking) request.grammar_after = engine_.FindToken(recipe::Spelling(recipe::Control::kThinkEnd));
   const recipe::ParseOptions parsing{.stage = conversation_.thinking ? recipe::ThinkingStage::kReasoningStart
                                                                      : recipe::ThinkingStage::kNone};
   DI_ASSIGN_OR_RETURN(const auto parser,
@@ -210,6 +223,7 @@ Status ChatLoop::Go() {
 
 Result<int> Chat(const ChatOptions& options) {
   DI_RETURN_IF_ERROR(CheckUtf8("--system", options.system));
+  DI_ASSIGN_OR_RETURN(const auto content, ReadConstraint(options.constraint));
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::BatchEngine> engine, OpenEngine(options.model));
   const engine::LoadedModel& loaded = engine->loaded();
   GenerationRequest request{.prompt = {0}};
@@ -217,7 +231,9 @@ Result<int> Chat(const ChatOptions& options) {
   DI_RETURN_IF_ERROR(engine->Check(request));
   DI_ASSIGN_OR_RETURN(const auto encoder, recipe::PromptEncoder::Make(loaded.shared_tokenizer()));
   DI_ASSIGN_OR_RETURN(const recipe::OutputVocabulary vocabulary, recipe::OutputVocabulary::Create(loaded.tokenizer()));
-  DI_RETURN_IF_ERROR(ChatLoop(options, *engine, *encoder, vocabulary).Go());
+  ChatLoop loop(options, *engine, *encoder, vocabulary);
+  if (content) DI_RETURN_IF_ERROR(loop.Constrain(*content));
+  DI_RETURN_IF_ERROR(loop.Go());
   return kExitOk;
 }
 

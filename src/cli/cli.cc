@@ -96,6 +96,15 @@ void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {
       ->check(CLI::Validator(CheckSeed, ""));
 }
 
+void AddConstraintOptions(CLI::App& app, ConstraintOptions* constraint) {
+  app.add_option("--json-schema", constraint->json_schema, "the answer is JSON that matches this schema: a file, or the schema itself")
+      ->type_name("FILE|JSON");
+  app.add_flag("--json-object", constraint->json_object, "the answer is a JSON object");
+  app.add_option("--regex", constraint->regex, "the answer matches this regular expression (ECMAScript) as a whole");
+  app.add_option("--choice", constraint->choices, "the answer is this text (may be given several times)")->allow_extra_args(false);
+  app.add_option("--grammar", constraint->grammar_file, "the answer matches the GBNF or Lark grammar in this file")->type_name("FILE");
+}
+
 using Action = std::function<Result<int>()>;
 
 void AddGenerate(CLI::App& root, GenerateOptions* o, Action* action) {
@@ -106,6 +115,7 @@ void AddGenerate(CLI::App& root, GenerateOptions* o, Action* action) {
   AddContextOptions(app, &o->model);
   AddDraftsOption(app, &o->model);
   AddSamplingOptions(app, &o->sampling);
+  AddConstraintOptions(app, &o->constraint);
   app.add_option("-n,--max-tokens", o->max_tokens, "most tokens to write")->check(AtLeast(0))->capture_default_str();
   app.add_option("--stop", o->stop, "stop before this text (may be given several times)")->allow_extra_args(false);
   app.add_flag("--ignore-eos", o->ignore_eos, "go on after the end-of-text token");
@@ -125,6 +135,7 @@ void AddChat(CLI::App& root, ChatOptions* o, Action* action) {
   AddContextOptions(app, &o->model);
   AddDraftsOption(app, &o->model);
   AddSamplingOptions(app, &o->sampling);
+  AddConstraintOptions(app, &o->constraint);
   app.add_option("-n,--max-tokens", o->max_tokens, "most tokens of an answer")->check(AtLeast(1))->capture_default_str();
   app.add_flag("--stats", o->stats, "token counts and times after each answer");
   app.callback([=] { *action = [=] { return Chat(*o); }; });
@@ -178,7 +189,7 @@ void AddBatch(CLI::App& root, BatchOptions* o, Action* action) {
 // The flags of server/config.h, which also knows defaults and how to read the texts.
 void AddServe(CLI::App& root, ServeOptions* o, Action* action) {
   CLI::App& app = *root.add_subcommand("serve", "answer Chat Completions, Responses and Messages over HTTP; a page at /");
-  app.footer("Each of these settings is also a key of the TOML file, in the table of its heading: [engine], [server], [limits].\n"
+  app.footer("Each of these settings is also a key of the TOML file, in the table of its heading: [engine], [server] ...\n"
              "Flags win over the file. docs/server.md tells more.");
   app.add_option("--config", o->config_file, "a TOML file of settings");
   server::ServerConfig defaults;

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/common.h"
+#include "cli/constraint.h"
 #include "cli/interrupt.h"
 
 namespace deepinfer::cli {
@@ -78,12 +79,16 @@ Result<int> Generate(const GenerateOptions& options) {
   if (options.logprobs && !options.json) {
     return Error(Code::kInvalidArgument, "--logprobs needs --json: without it the text alone is printed");
   }
+  DI_ASSIGN_OR_RETURN(const auto content, ReadConstraint(options.constraint));
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<engine::BatchEngine> engine, OpenEngine(options.model));
   GenerationRequest request{.max_tokens = options.max_tokens,
                             .stop = options.stop,
                             .ignore_eos = options.ignore_eos,
                             .logprobs = options.logprobs};
   SetSampling(options.sampling, &request);
+  if (content) {
+    DI_ASSIGN_OR_RETURN(request.grammar, CompileConstraint(*content, *engine));
+  }
   DI_ASSIGN_OR_RETURN(request.prompt, PromptIds(options, engine->loaded()));
 
   const InterruptScope interrupt;

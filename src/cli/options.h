@@ -38,9 +38,19 @@ struct SamplingOptions {
   std::optional<uint64_t> seed;
 };
 
+// What an answer must match; one of them at most.
+struct ConstraintOptions {
+  std::optional<std::string> json_schema;  // a file, or the schema itself
+  bool json_object = false;
+  std::optional<std::string> regex;
+  std::vector<std::string> choices;
+  std::optional<std::string> grammar_file;
+};
+
 struct GenerateOptions {
   ModelOptions model;
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   std::optional<std::string> prompt;
   std::string prompt_file;
   int64_t max_tokens = 256;
@@ -56,6 +66,7 @@ struct GenerateOptions {
 struct ChatOptions {
   ModelOptions model;
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   std::string system;
   bool thinking = false;
   int64_t max_tokens = 1024;

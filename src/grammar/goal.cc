@@ -173,6 +173,10 @@ size_t Goals::bytes() const {
 
 ExprId Goals::Strings(GoalId goal) { return ScalarsOf(goal).strings; }
 ExprId Goals::Numbers(GoalId goal) { return ScalarsOf(goal).numbers; }
+ExprId Goals::UsualNumbers(GoalId goal) {
+  const Scalars& scalars = ScalarsOf(goal);
+  return scalars.whole && scalars.numbers != ExprPool::kEmpty ? pool_->And(scalars.numbers, spelled_integers_) : scalars.numbers;
+}
 uint8_t Goals::Literals(GoalId goal) { return ScalarsOf(goal).literals; }
 
 }  // namespace deepinfer::grammar

@@ -104,6 +104,7 @@ class Goals {
 
   ExprId Strings(GoalId goal);   // over decoded text
   ExprId Numbers(GoalId goal);   // over the spelling
+  ExprId UsualNumbers(GoalId goal);  // the same without "1.0" where integers are asked for: many readers take none
   uint8_t Literals(GoalId goal); // bits: 1 null, 2 false, 4 true
   // Shape ids; some may have no value at all (ArrayUsable, ObjectUsable).
   const std::vector<uint32_t>& Arrays(GoalId goal);
@@ -165,6 +166,7 @@ class Goals {
   struct Scalars {
     ExprId strings = 0, numbers = 0;
     uint8_t literals = 0;
+    bool whole = false;  // all the numbers are integers (false: not known)
   };
   enum class Emptiness : uint8_t { kUnknown, kRunning, kEmpty, kInhabited };
   struct Goal {
@@ -186,6 +188,7 @@ class Goals {
   Scalars AndScalars(const Scalars& a, const Scalars& b);
   Scalars OrScalars(const Scalars& a, const Scalars& b);
   Scalars NotScalars(const Scalars& a);
+  static bool IsWhole(const Scalars& scalars);
   Scalars ExactlyOne(const std::vector<NodeId>& list);
   ExprId AndIn(ExprId universe, ExprId a, ExprId b);
   ExprId OrIn(ExprId universe, ExprId a, ExprId b);

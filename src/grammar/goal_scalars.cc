@@ -27,13 +27,15 @@ ExprId Goals::NotIn(ExprId universe, ExprId a) {
 
 Goals::Scalars Goals::AndScalars(const Scalars& a, const Scalars& b) {
   return {AndIn(text_, a.strings, b.strings), AndIn(plain_number_, a.numbers, b.numbers),
-          static_cast<uint8_t>(a.literals & b.literals)};
+          static_cast<uint8_t>(a.literals & b.literals), a.whole || b.whole};
 }
 
 Goals::Scalars Goals::OrScalars(const Scalars& a, const Scalars& b) {
   return {OrIn(text_, a.strings, b.strings), OrIn(plain_number_, a.numbers, b.numbers),
-          static_cast<uint8_t>(a.literals | b.literals)};
+          static_cast<uint8_t>(a.literals | b.literals), IsWhole(a) && IsWhole(b)};
 }
+
+bool Goals::IsWhole(const Scalars& scalars) { return scalars.whole || scalars.numbers == ExprPool::kEmpty; }
 
 Goals::Scalars Goals::NotScalars(const Scalars& a) {
   return {NotIn(text_, a.strings), NotIn(plain_number_, a.numbers), static_cast<uint8_t>(7 & ~a.literals)};
@@ -48,6 +50,7 @@ Goals::Scalars Goals::ConstScalars(const Json& value) {
     auto decimal = ParseDecimal(value.Literal());
     if (decimal.ok()) {
       none.numbers = NumberEquals(pool_, *decimal);
+      none.whole = value.Literal().find_first_of(".eE") == std::string::npos;
     } else if (error_.ok() && !running_) {
       error_ = decimal.status();
     }
@@ -57,8 +60,10 @@ Goals::Scalars Goals::ConstScalars(const Json& value) {
 
 Goals::Scalars Goals::ExactlyOne(const std::vector<NodeId>& list) {
   Scalars one, any;
+  one.whole = true;
   for (NodeId node : list) {
     const Scalars next = NodeScalars(node);
+    one.whole = one.whole && IsWhole(next);
     // Branches that do not overlap need no complements, which keeps the expressions small.
     const auto step = [&](ExprId universe, ExprId x, ExprId* one_part, ExprId* any_part) {
       if (x == ExprPool::kEmpty) return;
@@ -85,8 +90,10 @@ Goals::Scalars Goals::KeywordScalars(const SchemaNode& node) {
   if (node.has_enum) {
     Scalars any;
     std::vector<ExprId> strings, numbers;
+    any.whole = true;
     for (NodeId value : node.enumeration) {
       const Scalars one = NodeScalars(value);
+      any.whole = any.whole && IsWhole(one);
       strings.push_back(one.strings);
       numbers.push_back(one.numbers);
       any.literals |= one.literals;
@@ -100,6 +107,7 @@ Goals::Scalars Goals::KeywordScalars(const SchemaNode& node) {
   }
   if (result.numbers != ExprPool::kEmpty) {
     if (node.integer_only) {
+      result.whole = true;
       result.numbers = AndIn(plain_number_, result.numbers, graph_->integers_are_spelled_so() ? spelled_integers_ : integers_);
     }
     for (const NumberBound& bound : node.bounds) {

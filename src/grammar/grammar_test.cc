@@ -121,6 +121,17 @@ TEST_F(GrammarTest, UsualSpelling) {
   }
   options.whitespace_max = 0;
   EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema("{\"type\":\"array\"}"), options), "[1, 2]"));
+  // Integers are written without a fraction where they are asked for, and in no other place.
+  for (const char* schema : {R"({"type":"integer"})", R"({"anyOf":[{"type":"integer"},{"type":"null"}]})", R"({"enum":[1,2]})",
+                             R"({"type":"number","allOf":[{"type":"integer","minimum":1}]})", R"({"oneOf":[{"const":1},{"type":"string"}]})"}) {
+    EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema(schema), options), "1")) << schema;
+    EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema(schema), options), "1.0")) << schema;
+  }
+  for (const char* schema : {R"({"type":"number"})", R"({"enum":[1.0]})", R"({"type":"number","not":{"type":"integer","minimum":2}})",
+                             R"({"anyOf":[{"type":"integer"},{"type":"number","maximum":9}]})"}) {
+    EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema(schema), options), "1.0")) << schema;
+  }
+  EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema(R"({"type":"number","not":{"type":"integer"}})"), options), "1.0"));
 }
 
 // A member that must yet come has to find a key that is left.

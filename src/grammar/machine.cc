@@ -320,7 +320,7 @@ void Machine::StepValue(const Item& item, uint32_t below, uint8_t byte, Builder*
     LexId lex = known != nullptr ? *known : kNoLex;
     if (known == nullptr) {
       const uint8_t literals = goals_->Literals(goal);
-      std::vector<ExprId> options{goals_->Numbers(goal)};
+      std::vector<ExprId> options{options_.spelling == Spelling::kUsual ? goals_->UsualNumbers(goal) : goals_->Numbers(goal)};
       if ((literals & 1) != 0) options.push_back(pool_->Literal("null"));
       if ((literals & 2) != 0) options.push_back(pool_->Literal("false"));
       if ((literals & 4) != 0) options.push_back(pool_->Literal("true"));

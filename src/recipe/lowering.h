@@ -86,8 +86,8 @@ Status ApplyToolChoice(const Field& field, const ToolChoiceSetting& setting, Req
 Status ReadJsonSchemaFormat(const Field& holder, const RecipeOptions& options, Request* request,
                             std::string* constraint);
 // Fields that guide decoding and leave no trace in the prompt, as vLLM and SGLang name them (default profile):
-// guided_json, guided_regex, guided_choice, guided_grammar, structured_outputs, regex, ebnf. REQUIRES: the response format
-// is read.
+// guided_json, guided_regex, guided_choice, guided_grammar, structured_outputs, regex, ebnf. structured_outputs also has the
+// form of JSON output. REQUIRES: the response format is read.
 Status ReadGuidedOutput(const Field& root, Request* request);
 // json_object wants the word "json" somewhere in the messages.
 Status CheckJsonWord(const Field& field, const Request& request);

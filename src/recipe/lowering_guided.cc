@@ -64,6 +64,9 @@ class GuidedReader {
 
 Status ReadGuidedOutput(const Field& root, Request* request) {
   GuidedReader reader(request);
+  if (const Field blanks = root.Member("guided_whitespace_pattern"); blanks.given()) {
+    return blanks.Bad("cannot be enforced; disable_any_whitespace of structured_outputs leaves all blanks out");
+  }
   DI_RETURN_IF_ERROR(reader.Json(root.Member("guided_json")));
   DI_RETURN_IF_ERROR(reader.Text(root.Member("guided_regex"), Kind::kRegex));
   DI_RETURN_IF_ERROR(reader.Choice(root.Member("guided_choice")));
@@ -78,6 +81,11 @@ Status ReadGuidedOutput(const Field& root, Request* request) {
   DI_RETURN_IF_ERROR(reader.Choice(outputs.Member("choice")));
   DI_RETURN_IF_ERROR(reader.Text(outputs.Member("grammar"), Kind::kGrammar));
   DI_RETURN_IF_ERROR(reader.JsonObject(outputs.Member("json_object")));
+  DI_ASSIGN_OR_RETURN(request->form.compact, ReadOptionalBool(outputs.Member("disable_any_whitespace")));
+  DI_ASSIGN_OR_RETURN(request->form.closed, ReadOptionalBool(outputs.Member("disable_additional_properties")));
+  if (const Field blanks = outputs.Member("whitespace_pattern"); blanks.given()) {
+    return blanks.Bad("cannot be enforced; \"disable_any_whitespace\": true leaves all blanks out");
+  }
   return reader.StructuralTag(outputs.Member("structural_tag"));
 }
 

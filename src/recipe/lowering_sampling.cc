@@ -58,6 +58,9 @@ Status ReadMoreSampling(const Field& root, const RecipeOptions& options, Samplin
   if (top_k && *top_k > 0) sampling->top_k = static_cast<int>(*top_k);  // 0 and -1 mean off
   DI_ASSIGN_OR_RETURN(sampling->min_p, ReadFloat(root.Member("min_p"), 0.0F, 1.0F));
   DI_ASSIGN_OR_RETURN(sampling->min_tokens, ReadOptionalInteger(root.Member("min_tokens"), 0, INT32_MAX));
+  // Responses and Messages have no such field of their own; the answer tells its seed in all protocols.
+  DI_ASSIGN_OR_RETURN(const auto seed, ReadOptionalInteger(root.Member("seed"), 0, INT64_MAX));
+  if (seed) sampling->seed = static_cast<uint64_t>(*seed);
   return ReadLogitBias(root.Member("logit_bias"), options, sampling);
 }
 

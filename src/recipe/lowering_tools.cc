@@ -73,7 +73,8 @@ Result<ToolDefinition> ReadTool(const Field& fields, std::string_view schema_key
   if (checks == ToolChecks::kNamesOnly) return tool;
   if (has_schema) DI_RETURN_IF_ERROR(CheckParameters(schema));
   if (tool.strict.value_or(false) && checks == ToolChecks::kAll) {
-    DI_ASSIGN_OR_RETURN(tool.parameters, has_schema ? StrictSchema(schema, StrictUse::kTool) : NoParameters());
+    const auto strict = options.profile == Profile::kDefault ? StrictSchemaInFull : StrictSchema;
+    DI_ASSIGN_OR_RETURN(tool.parameters, has_schema ? strict(schema, StrictUse::kTool) : NoParameters());
   }
   return tool;
 }
@@ -91,7 +92,7 @@ Status CheckTools(const Field& field, const std::vector<ToolDefinition>& tools, 
     if (!names.insert(tool.name).second) return field.Bad("two tools have the name \"{}\"", tool.name);
     num_strict += tool.strict.value_or(false) ? 1 : 0;
   }
-  if (checks == ToolChecks::kAll && num_strict > 0 && num_strict < tools.size()) {
+  if (options.profile == Profile::kCompatible && checks == ToolChecks::kAll && num_strict > 0 && num_strict < tools.size()) {
     return field.Bad("strict tools cannot be used together with others that are not strict");
   }
   return {};
@@ -129,7 +130,8 @@ Status ReadJsonSchemaFormat(const Field& holder, const RecipeOptions& options, R
   request->conversation.format.schema = schema.json();
   Json enforced = schema.json();
   if (strict.value_or(false)) {
-    DI_ASSIGN_OR_RETURN(enforced, StrictSchema(schema, StrictUse::kResponse));
+    const auto form = options.profile == Profile::kDefault ? StrictSchemaInFull : StrictSchema;
+    DI_ASSIGN_OR_RETURN(enforced, form(schema, StrictUse::kResponse));
   }
   *constraint = WritePromptJson(enforced, JsonForm::kCompact);
   request->content = ContentConstraint{

@@ -55,7 +55,10 @@ class MessagesParser {
       DI_RETURN_IF_ERROR(ReadOptionalString(metadata.Member("user_id")).status());
     }
     std::string constraint;
-    if (IsDefault()) DI_RETURN_IF_ERROR(ParseFormat(&constraint));
+    if (IsDefault()) {
+      DI_RETURN_IF_ERROR(ParseFormat(&constraint));
+      DI_RETURN_IF_ERROR(ReadGuidedOutput(root_, &request_));
+    }
     DI_RETURN_IF_ERROR(FinishRequest(root_, "messages", options_, std::move(constraint), &request_));
     return std::move(request_);
   }

@@ -61,6 +61,14 @@ struct ContentConstraint {
   bool operator==(const ContentConstraint&) const = default;
 };
 
+// How constrained JSON is to be written, where the request says so; else as the server is set.
+struct OutputForm {
+  std::optional<bool> compact;  // no blanks
+  std::optional<bool> closed;   // objects take the declared members alone, where their schema says nothing of others
+
+  bool operator==(const OutputForm&) const = default;
+};
+
 struct SamplingOptions {
   std::optional<int64_t> max_tokens;  // as requested; see ResolveMaxTokens
   float temperature = 1.0F;
@@ -143,6 +151,7 @@ struct Request {
   std::optional<std::string> suffix;
   SamplingOptions sampling;
   std::optional<ContentConstraint> content;
+  OutputForm form;
   ParseOptions parsing;
   AnswerOptions answer;
 };

@@ -23,7 +23,10 @@ class ResponsesParser {
     DI_RETURN_IF_ERROR(ParseParameters());
     std::string constraint;
     DI_RETURN_IF_ERROR(ParseText(&constraint));
-    if (IsDefault()) DI_RETURN_IF_ERROR(ParseMore());
+    if (IsDefault()) {
+      DI_RETURN_IF_ERROR(ReadGuidedOutput(root_, &request_));
+      DI_RETURN_IF_ERROR(ParseMore());
+    }
     DI_RETURN_IF_ERROR(FinishRequest(root_, "input", options_, std::move(constraint), &request_));
     return std::move(request_);
   }

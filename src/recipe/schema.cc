@@ -21,6 +21,7 @@ enum class Draft { k4, k6, k7, k2019, k2020 };
 // What the value of a keyword has to be.
 enum class Shape {
   kSchema,
+  kSchemaOrBool,    // what draft 4, too, has booleans for
   kSchemas,         // array of at least one
   kSchemaMap,       // object of schemas
   kPatternMap,      // the same, keys are patterns
@@ -58,7 +59,7 @@ constexpr Keyword kKeywords[] = {
     {"$ref", Shape::kReference},
     {"$schema", Shape::kString},
     {"$vocabulary", Shape::kObject},
-    {"additionalProperties", Shape::kSchema},
+    {"additionalProperties", Shape::kSchemaOrBool},
     {"allOf", Shape::kSchemas},
     {"anyOf", Shape::kSchemas},
     {"contains", Shape::kSchema},
@@ -171,6 +172,7 @@ class SchemaChecker {
   Status Schema(const Field& schema) {
     if (schema.present() && schema.json().IsBool() && draft_ != Draft::k4) return {};
     if (!schema.IsObject()) return schema.BadKind("a JSON Schema (an object or a boolean)");
+    if (const Field id = schema.Member("id"); draft_ == Draft::k4 && id.IsString()) DI_RETURN_IF_ERROR(String(id, Shape::kId));
     for (const auto& [name, shape] : kKeywords) {
       if (const Field keyword = schema.Member(name); keyword.present()) DI_RETURN_IF_ERROR(CheckShape(keyword, shape));
     }
@@ -181,6 +183,8 @@ class SchemaChecker {
     switch (shape) {
       case Shape::kSchema:
         return Schema(value);
+      case Shape::kSchemaOrBool:
+        return value.json().IsBool() ? Status() : Schema(value);
       case Shape::kSchemas:
         return Schemas(value);
       case Shape::kSchemaMap:
@@ -292,6 +296,8 @@ class SchemaChecker {
       return value.Bad("an id has no fragment");
     }
     if (shape == Shape::kAnchor) anchors_.insert(text);
+    // How anchors were spelled before they had a keyword.
+    if (shape == Shape::kId && draft_ < Draft::k2019 && text.starts_with('#')) anchors_.insert(text.substr(1));
     if (shape == Shape::kReference) references_.push_back(value);
     return {};
   }

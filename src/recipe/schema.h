@@ -23,6 +23,12 @@ enum class StrictUse {
 // The strict form of a schema: only the keywords that strict mode knows, in a fixed order, every property required and
 // no others allowed. Errors where the schema says otherwise.
 Result<Json> StrictSchema(const Field& schema, StrictUse use);
+// The same for the default profile: every keyword stays in force, $defs, references and unions included. Objects that say
+// nothing of it require all their properties and take no others; those that say otherwise are refused.
+Result<Json> StrictSchemaInFull(const Field& schema, StrictUse use);
+// `schema` with "additionalProperties": false in each object that one schema alone describes and that says nothing of it.
+// Fails never where CheckSchema is content.
+Result<Json> ClosedSchema(const Field& schema);
 // That of a tool without parameters.
 Json NoParameters();
 

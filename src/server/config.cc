@@ -98,6 +98,17 @@ void AddEngineSettings(ServerConfig* c, std::vector<Setting>* s) {
   s->push_back({g, "default-thinking", "think first where a request says nothing", &c->default_thinking});
 }
 
+void AddAnswerSettings(ServerConfig* c, std::vector<Setting>* s) {
+  const char* const g = "answers";
+  s->push_back({g, "json-blanks",
+                "of JSON that follows a schema: usual (as people and programs write it), any (all that JSON allows, 32 at a "
+                "place), none (compact)",
+                &c->json_blanks});
+  s->push_back({g, "json-key-order", "of its members: schema (the order of their declaration) or free", &c->json_key_order});
+  s->push_back({g, "json-closed-objects",
+                "take a schema that declares members and says nothing of others to allow no others", &c->json_closed_objects});
+}
+
 template <typename T>
 Status ParseNumber(const char* name, std::string_view text, const char* kind, T* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
@@ -134,6 +145,7 @@ std::vector<Setting> SettingsOf(ServerConfig* config) {
   AddEngineSettings(config, &settings);
   AddServerSettings(config, &settings);
   AddLimitSettings(config, &settings);
+  AddAnswerSettings(config, &settings);
   return settings;
 }
 

@@ -33,6 +33,10 @@ struct ServerConfig {
 
   // Of the endpoints.
   bool default_thinking = true;
+  // Of answers that follow a schema.
+  std::string json_blanks = "usual";
+  std::string json_key_order = "schema";
+  bool json_closed_objects = false;
   int answer_threads = 1;
   int encode_threads = 1;
   int64_t max_tokens_default = 0;  // where a request says nothing; 0: what fits the context

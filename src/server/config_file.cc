@@ -83,7 +83,7 @@ Status ApplyFile(const std::string& path, const std::vector<Setting>& settings) 
     const bool known =
         std::any_of(settings.begin(), settings.end(), [&](const Setting& s) { return key.str() == s.group; });
     if (!known || !node.is_table()) {
-      return Error(Code::kInvalidArgument, "{}: expected the tables [engine], [server] and [limits], found \"{}\"",
+      return Error(Code::kInvalidArgument, "{}: expected the tables [engine], [server], [limits] and [answers], found \"{}\"",
                    At(path, node), key.str());
     }
     DI_RETURN_IF_ERROR(ApplyTable(path, std::string(key.str()), *node.as_table(), settings));

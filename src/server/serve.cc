@@ -43,6 +43,27 @@ ApiOptions ToApiOptions(const ServerConfig& config, const std::string& model_dir
   return options;
 }
 
+Result<serving::RequestBuilderOptions> AnswerOptionsOf(const ServerConfig& config) {
+  serving::RequestBuilderOptions options;
+  const auto bad = [](const char* name, const char* expected, const std::string& found) {
+    return Error(Code::kInvalidArgument, "{}: expected {}, found \"{}\"", name, expected, found);
+  };
+  if (config.json_blanks == "any") {
+    options.grammar.spelling = grammar::Spelling::kAny;
+  } else if (config.json_blanks == "none") {
+    options.grammar.whitespace_max = 0;
+  } else if (config.json_blanks != "usual") {
+    return bad("json-blanks", "usual, any or none", config.json_blanks);
+  }
+  if (config.json_key_order == "free") {
+    options.grammar.key_order = grammar::KeyOrder::kFree;
+  } else if (config.json_key_order != "schema") {
+    return bad("json-key-order", "schema or free", config.json_key_order);
+  }
+  options.closed_objects = config.json_closed_objects;
+  return options;
+}
+
 Status CheckRanges(const ServerConfig& c) {
   const auto check = [](const char* name, double value, double low, double high) {
     if (value >= low && value <= high) return Status();
@@ -65,6 +86,7 @@ Status CheckRanges(const ServerConfig& c) {
 Result<int> Serve(ServerConfig config, const std::string& model_directory) {
   PrepareSignals();
   DI_RETURN_IF_ERROR(CheckRanges(config));
+  DI_ASSIGN_OR_RETURN(const serving::RequestBuilderOptions answer_options, AnswerOptionsOf(config));
   DI_ASSIGN_OR_RETURN(std::shared_ptr<JsonLog> log, JsonLog::Open(config.log_file));
   config.engine.model_directory = model_directory;
   config.engine.own_thread = true;
@@ -79,9 +101,9 @@ Result<int> Serve(ServerConfig config, const std::string& model_directory) {
     log->Write(std::move(LogLine("model_warning", "warning").Add("message", warning)));
   }
   EngineWatch watch(*engine, std::chrono::duration<double>(config.stuck_seconds));
-  const std::unique_ptr<Api> api = Api::Create(
-      *engine, model_directory + "/tokenizer.json",
-      ToApiOptions(config, model_directory, [&](const AnswerRecord& record) { answers.Record(record); }), &why);
+  ApiOptions api_options = ToApiOptions(config, model_directory, [&](const AnswerRecord& record) { answers.Record(record); });
+  api_options.answers = answer_options;
+  const std::unique_ptr<Api> api = Api::Create(*engine, model_directory + "/tokenizer.json", std::move(api_options), &why);
   if (api == nullptr) return Error(Code::kFailedPrecondition, "{}", why);
   if (const std::string plan = engine->memory_plan(); !plan.empty()) {
     log->Write(std::move(LogLine("memory").Add("plan", plan)));

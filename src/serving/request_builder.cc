@@ -55,9 +55,12 @@ Result<std::vector<GenerationRequest>> RequestBuilder::Build(const recipe::Prepa
 Status RequestBuilder::AddGrammar(const recipe::PreparedRequest& prepared, const std::atomic<bool>* cancel,
                                   std::vector<GenerationRequest>* requests) {
   const auto lookup = [this](std::string_view token) { return engine_.FindToken(token); };
-  DI_ASSIGN_OR_RETURN(const std::optional<recipe::OutputGrammar> output, recipe::MakeOutputGrammar(prepared.internal(), lookup));
-  if (!output) return {};
   grammar::CompileOptions options = options_.grammar;
+  const recipe::OutputDefaults defaults{.compact = options.whitespace_max == 0, .closed = options_.closed_objects};
+  DI_ASSIGN_OR_RETURN(const std::optional<recipe::OutputGrammar> output,
+                      recipe::MakeOutputGrammar(prepared.internal(), lookup, defaults));
+  if (!output) return {};
+  if (output->compact != defaults.compact) options.whitespace_max = output->compact ? 0 : grammar::CompileOptions{}.whitespace_max;
   options.cancel = cancel;
   DI_ASSIGN_OR_RETURN(const grammar::CompiledGrammar compiled,
                       recipe::CompileOutputGrammar(*output, &grammars_, engine_.grammar_vocabulary(), options));

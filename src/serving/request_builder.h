@@ -25,6 +25,8 @@ namespace deepinfer::serving {
 struct RequestBuilderOptions {
   // How all grammars are compiled; `cancel` is left out. In the usual spelling no answer gets lost in blanks.
   grammar::CompileOptions grammar{.spelling = grammar::Spelling::kUsual};
+  // Of schemas that say nothing of further members: see recipe::ClosedSchema. A request may say otherwise.
+  bool closed_objects = false;
   size_t grammars_max = 256;        // kept for requests that come again with the same
 };
 

@@ -98,7 +98,58 @@ class Generate(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 5)
 
 
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+                                           "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+          "required": ["name", "age"], "additionalProperties": False}
+
+
+class Constraints(unittest.TestCase):
+    def text(self, *flags, command="generate", **more):
+        where = ["Once"] if command == "generate" else []
+        done = run(command, *where, "-n", 400, "--temperature", 1, "--seed", 5, *flags, **more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode().removesuffix("\n")
+
+    def check(self, text):
+        value = json.loads(text)
+        self.assertEqual(list(value), ["name", "age"])
+        self.assertIn(value["age"], range(1, 10))
+
+    def test_generate(self):
+        self.check(self.text("--json-schema", json.dumps(SCHEMA)))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "schema"
+            path.write_text(json.dumps(SCHEMA))
+            self.check(self.text("--json-schema", path))
+            path.write_text('root ::= "<" [ab]{3} ">"')
+            self.assertRegex(self.text("--grammar", path), "^<[ab]{3}>$")
+        self.assertRegex(self.text("--regex", "[0-9]{3}-[x-z]{2,4}7"), "^[0-9]{3}-[x-z]{2,4}7$")
+        self.assertIn(self.text("--choice", "north", "--choice", "the south"), ("north", "the south"))
+        self.assertTrue(self.text("--json-object").startswith("{"))
+
+    def test_chat(self):
+        for think in ([], ["--think"]):
+            answers = self.text("--json-schema", json.dumps(SCHEMA), *think, command="chat", stdin=b"Make up a child.\nAnd one more.\n")
+            decoder = json.JSONDecoder()
+            start = answers.index("{")  # behind the thinking
+            self.check(json.dumps(decoder.raw_decode(answers[start:])[0]))
+        self.assertIn(self.text("--choice", "yes", "--choice", "no", command="chat", stdin=b"Is it?\n"), ("yes", "no"))
+
+
 class Errors(unittest.TestCase):
+    def test_constraints(self):
+        odd = '{"type":"object","properties":{"a":{"type":"string","pattern":"(?=x)"}}}'
+        for command in ("generate", "chat"):
+            where = ["x"] if command == "generate" else []
+            self.refused(run(command, *where, "--json-schema", odd), "--json-schema: #/properties/a", 'keyword "pattern"')
+            self.refused(run(command, *where, "--json-schema", "{"), "--json-schema: ")
+            self.refused(run(command, *where, "--json-schema", "/nowhere"), "--json-schema: /nowhere")
+            self.refused(run(command, *where, "--regex", "("), "--regex: ")
+            self.refused(run(command, *where, "--grammar", "/nowhere"), "--grammar: /nowhere")
+            self.refused(run(command, *where, "--regex", "a", "--json-object"), "--regex", "--json-object")
+            impossible = '{"type":"object","required":["a"],"additionalProperties":false}'
+            self.refused(run(command, *where, "--json-schema", impossible), "--json-schema: ", "unsatisfiable")
+
     def refused(self, done, *parts, code=1):
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stdout, b"")

@@ -29,11 +29,22 @@ struct OutputGrammar {
   // Text at the prompt's end that is the beginning of the output: the grammar has read it.
   std::string text_in_prompt;
   std::string field;  // JSON pointer of what asks for it, for errors
+  bool compact = false;  // to be compiled without blanks between JSON tokens
 };
+
+// How JSON is written where the request does not say.
+struct OutputDefaults {
+  bool compact = false;
+  bool closed = false;  // see ClosedSchema (recipe/schema.h)
+};
+
+// The grammar of content alone. `closed`: its schema is taken so.
+Result<grammar::Constraint> ContentGrammar(const ContentConstraint& content, bool closed = false);
 
 // Nothing where every output will do. Errors: kInvalidArgument (constraints that contradict each other, with the field),
 // kFailedPrecondition (the tokenizer lacks a token that is needed).
-Result<std::optional<OutputGrammar>> MakeOutputGrammar(const Request& request, const TokenLookup& lookup);
+Result<std::optional<OutputGrammar>> MakeOutputGrammar(const Request& request, const TokenLookup& lookup,
+                                                         const OutputDefaults& defaults = {});
 
 // Compiles it through `cache`. Errors are kInvalidArgument and name the field, or kCancelled: what cannot be enforced and
 // what is too complex is as much the request's fault as what is wrong. May take as long as options.limits allow, twice

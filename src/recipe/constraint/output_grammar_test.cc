@@ -178,6 +178,124 @@ TEST_F(OutputGrammarTest, CallsAreWellFormedAndStrictOnesFollowTheirSchema) {
   EXPECT_EQ(Refused(R"("tools":[)" + Tool("f", odd) + R"(],"tool_choice":"required")"), "");
 }
 
+// A raw string ends at the closing marker alone: neither its bytes nor the control token can come within, however they are
+// cut into tokens, so nothing that a model writes there can be taken for a tag.
+TEST_F(OutputGrammarTest, RawStringsExcludeTheClosingMarker) {
+  const std::string schema = R"({"type":"object","properties":{"s":{"type":"string"}},"required":["s"],"additionalProperties":false})";
+  const std::string tool = Tool("f", ",\"strict\":true,\"parameters\":" + schema);
+  const auto output = Make(Protocol::kChat, Chat("\"tools\":[" + tool + R"(],"tool_choice":"required")"));
+  ASSERT_TRUE(output.ok() && *output) << output.status().message();
+  const auto compiled = Compile(**output);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  grammar::Matcher matcher(*compiled);
+  const auto accept = [&](std::span<const TokenId> ids) {
+    size_t taken = 0;
+    while (taken < ids.size() && matcher.Accept(static_cast<uint32_t>(ids[taken])).ok()) ++taken;
+    if (taken < ids.size()) matcher.Rollback(taken);
+    return taken == ids.size();
+  };
+  const auto ids = [&](std::string_view text, bool added) { return *tokenizer_->Encode(text, {.added_tokens = added}); };
+  const auto one_by_one = [&](std::string_view text) {
+    std::vector<TokenId> bytes;
+    for (const char c : text) {
+      for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
+        if (tokenizer_->TokenBytes(id) == std::string(1, c)) bytes.push_back(id);
+      }
+    }
+    EXPECT_EQ(bytes.size(), text.size());
+    return bytes;
+  };
+  ASSERT_TRUE(accept(ids("<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"s\" string=\"true\">some ", true)));
+  // Bytes: as the tokenizer cuts them, one by one, and behind text that begins like the marker.
+  const std::string marker = "</｜DSML｜";
+  for (const std::string& before : {std::string(), std::string("<"), std::string("</"), std::string("</｜"), std::string("</｜DSML")}) {
+    ASSERT_TRUE(accept(ids(before, false))) << before;
+    EXPECT_FALSE(accept(ids(marker, false))) << before;
+    EXPECT_FALSE(accept(one_by_one(marker))) << before;
+    EXPECT_TRUE(accept(one_by_one(marker.substr(0, marker.size() - 1)))) << before;
+    EXPECT_FALSE(accept(one_by_one(marker.substr(marker.size() - 1)))) << before;
+    ASSERT_TRUE(accept(one_by_one("\x9D. ")));  // another character that begins with the same bytes
+  }
+  // What only looks like it may come.
+  for (const char* text : {"<｜DSML｜ parameter name=\"x\">", "</|DSML|", "< /｜DSML｜", "</｜dsml｜", "</parameter>"}) {
+    EXPECT_TRUE(accept(ids(text, false))) << text;
+  }
+  // No control token, not even the marker's, but as the whole closing tag.
+  const TokenId dsml = Id(Control::kDsml);
+  std::vector<uint32_t> mask(vocabulary_->mask_words());
+  const auto controls = [&] {
+    std::vector<TokenId> allowed;
+    EXPECT_TRUE(matcher.FillMask(mask).ok());
+    for (const AddedToken& token : tokenizer_->added_tokens()) {
+      if ((mask[static_cast<size_t>(token.id) / 32] >> (token.id % 32) & 1) != 0) allowed.push_back(token.id);
+    }
+    return allowed;
+  };
+  EXPECT_EQ(controls(), std::vector<TokenId>());
+  EXPECT_FALSE(accept(std::vector<TokenId>{dsml}));
+  ASSERT_TRUE(accept(ids("<", false)));
+  EXPECT_EQ(controls(), std::vector<TokenId>());  // that would open a tag
+  ASSERT_TRUE(accept(ids("/", false)));
+  EXPECT_EQ(controls(), std::vector<TokenId>{dsml});
+  for (const char* tag : {"</｜DSML｜ invoke>", "</｜DSML｜ calls>", "</｜DSML｜parameter>", "</｜DSML｜ parameter name"}) {
+    EXPECT_FALSE(accept(ids(std::string(tag).substr(2), true))) << tag;
+  }
+  EXPECT_TRUE(accept(ids("｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>", true)));
+  EXPECT_TRUE(matcher.IsComplete());
+}
+
+TEST_F(OutputGrammarTest, HowJsonIsWritten) {
+  const std::string schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
+  const std::string format = R"("response_format":{"type":"json_schema","json_schema":{"name":"t","schema":)" + schema + "}}";
+  const std::string more = R"({"a":1,"b":2})", closed = R"(,"structured_outputs":{"disable_additional_properties":true})";
+  EXPECT_TRUE(Takes(format, more));
+  EXPECT_FALSE(Takes(format + closed, more));
+  EXPECT_TRUE(Takes(format + closed, R"({"a": 1})"));
+  const std::string tool = R"("tools":[)" + Tool("f", ",\"parameters\":" + schema) + R"(],"tool_choice":"required")";
+  const std::string call = Call("f", kA12 + "\n" R"(<｜DSML｜ parameter name="b" string="false">2</｜DSML｜ parameter>)") + "\n</｜DSML｜ calls>";
+  EXPECT_TRUE(Takes(tool, call));
+  EXPECT_FALSE(Takes(tool + closed, call));
+  const auto form = [&](const std::string& fields, const OutputDefaults& defaults) {
+    RecipeOptions options;
+    options.other_models = ModelVersion::kV41;
+    const auto request = ParseRequest(Protocol::kChat, Chat(format + fields), options);
+    EXPECT_TRUE(request.ok()) << request.status().message();
+    return **MakeOutputGrammar(*request, [this](std::string_view token) { return tokenizer_->TokenToId(token); }, defaults);
+  };
+  // The request's word counts before the server's.
+  EXPECT_FALSE(form("", {}).compact);
+  EXPECT_TRUE(form("", {.compact = true}).compact);
+  EXPECT_TRUE(form(R"(,"structured_outputs":{"disable_any_whitespace":true})", {}).compact);
+  EXPECT_FALSE(form(R"(,"structured_outputs":{"disable_any_whitespace":false})", {.compact = true}).compact);
+  EXPECT_FALSE(Takes(form("", {.closed = true}), more));
+  EXPECT_TRUE(Takes(form(R"(,"structured_outputs":{"disable_additional_properties":false})", {.closed = true}), more));
+  const std::string why = Refused(format + R"(,"structured_outputs":{"whitespace_pattern":"x"})");
+  EXPECT_EQ(why.rfind("/structured_outputs/whitespace_pattern: ", 0), 0u) << why;
+  EXPECT_EQ(Refused(R"("guided_json":true,"guided_whitespace_pattern":"x")").rfind("/guided_whitespace_pattern: ", 0), 0u);
+}
+
+// What the official client makes of a class: references, unions, enumerations.
+TEST_F(OutputGrammarTest, StrictSchemasOfClients) {
+  const std::string schema = R"({"$defs":{"C":{"enum":["red"],"title":"C","type":"string"},"P":{"properties":{"c":{"$ref":"#/$defs/C"}},
+      "required":["c"],"title":"P","type":"object","additionalProperties":false}},"properties":
+      {"p":{"anyOf":[{"$ref":"#/$defs/P"},{"type":"null"}]},"n":{"type":"integer","maximum":3}},
+      "required":["p","n"],"title":"T","type":"object","additionalProperties":false})";
+  const std::string format = R"("response_format":{"type":"json_schema","json_schema":{"name":"t","strict":true,"schema":)" + schema + "}}";
+  EXPECT_TRUE(Takes(format, R"({"p":{"c":"red"},"n":3})"));
+  EXPECT_TRUE(Takes(format, R"({"p":null,"n":-1})"));
+  for (const char* bad : {R"({"p":{"c":"blue"},"n":3})", R"({"p":null,"n":4})", R"({"p":null})", R"({"p":null,"n":1,"x":1})"}) {
+    EXPECT_FALSE(Takes(format, bad)) << bad;
+  }
+  const std::string draft4 = R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"object","properties":)"
+                             R"({"a":{"type":"null"}},"additionalProperties":false})";
+  EXPECT_FALSE(Takes("\"guided_json\":" + draft4, R"({"a":null,"b":1})"));
+  EXPECT_TRUE(Takes(R"("response_format":{"type":"json_schema","json_schema":{"name":"t","schema":)" + draft4 + "}}", R"({"a":null})"));
+  const std::string both = R"("tools":[)" + Tool("f", ",\"strict\":true,\"parameters\":" + kSchema) + "," +
+                           Tool("g", ",\"parameters\":" + kSchema) + "]";
+  EXPECT_FALSE(Takes(both, Block(Call("f", kAText))));
+  EXPECT_TRUE(Takes(both, Block(Call("g", kAText))));
+}
+
 TEST_F(OutputGrammarTest, B34ToolsWithoutParameters) {
   const std::string nothing = "\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
   for (const char* more : {"", ",\"parameters\":{}", ",\"parameters\":{\"type\":\"object\"}",

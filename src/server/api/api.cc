@@ -66,7 +66,7 @@ Api::Api(Engine& engine, std::shared_ptr<const recipe::Recipe> recipe, ApiOption
     : engine_(engine),
       recipe_(std::move(recipe)),
       options_(std::move(options)),
-      builder_(engine),
+      builder_(engine, options_.answers),
       store_(std::make_shared<ResponseStore>(options_.responses)),
       fingerprint_(serving::SystemFingerprint(engine)),
       started_at_(UnixSeconds()) {

@@ -29,6 +29,7 @@ struct ApiOptions {
   int64_t max_tokens_default = 0;   // where a request says nothing; 0: what fits the context
   int64_t max_tokens_max = 0;       // of any request; 0: what fits the context
   int64_t deadline_ms_max = 0;      // longest time for an answer; 0: no limit
+  serving::RequestBuilderOptions answers;  // how constrained ones are compiled
   ResponseStoreLimits responses;
   int pumps = 1;                    // threads that write answers
   int encode_threads = 1;           // for encoding one long prompt
