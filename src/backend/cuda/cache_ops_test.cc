@@ -72,6 +72,16 @@ class CacheOps : public TwinTest {
   void Scales(std::vector<uint8_t>& bytes, size_t begin, size_t n, int low, int high) {
     for (size_t i = begin; i < begin + n; ++i) bytes[i] = static_cast<uint8_t>(Uniform(low, high));
   }
+  // Cosines and sines.
+  std::vector<float> Turns(int64_t n) {
+    std::vector<float> table = Normal(n);
+    for (size_t i = 0; i + 1 < table.size(); i += 2) {
+      const float angle = 3.0f * table[i];
+      table[i] = std::cos(angle);
+      table[i + 1] = std::sin(angle);
+    }
+    return table;
+  }
   template <typename T>
   static std::vector<T> Rows(const std::vector<T>& all, int64_t begin, int64_t rows, int64_t width = 1) {
     return std::vector<T>(all.begin() + begin * width, all.begin() + (begin + rows) * width);
@@ -221,7 +231,8 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
     Activations activations = Activations::kFp32;
     double tolerance = 1e-5;
   };
-  // Queries and weights of eight bits: some 2^-8 of a row's largest output.
+  // bf16: the queries have eight bits already, and a softmax weight of eight bits is off by at most 2^-9 of itself. Of a row's
+  // largest output that makes some 4e-3, where the weighted keys partly cancel.
   for (const Case& c : {Case{{512, 128, 64, 1}, 64, 128, 512, 20}, Case{{32, 32, 16, 2}, 4, 16, 6, 200},
                         Case{{128, 64, 32, 2}, 3, 100, 64, 100}, Case{{64, 32, 32, 1}, 2, 32, 0, 200},
                         Case{{512, 128, 64, 1}, 64, 128, 512, 40, Activations::kBf16, 1e-2},
@@ -230,7 +241,11 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
     MakeCaches(c.shape);
     // The bits are tried on a small model for time; 64 heads of 512 on fewer rows.
     const int64_t width = c.heads * c.shape.dim, rows_all = c.shape.dim == 512 ? 300 : kRowsMax;
-    const auto q = Normal(rows_all * width, 0.5f), sink = Normal(c.heads), table = Normal(rows_all * c.shape.rope_dim);
+    const auto raw = Normal(rows_all * width, 0.5f), sink = Normal(c.heads), table = Turns(rows_all * c.shape.rope_dim);
+    auto q = raw;
+    if (c.activations == Activations::kBf16) {
+      for (float& value : q) value = numeric::Bf16ToFloat(numeric::FloatToBf16(value));
+    }
     std::vector<int32_t> floor, selected, count;
     for (int64_t r = 0; r < rows_all; ++r) {
       const int position = positions_[static_cast<size_t>(r)];
@@ -245,11 +260,11 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
       all.resize(static_cast<size_t>(c.topk), -1);
       selected.insert(selected.end(), all.begin(), all.end());
     }
-    const auto run = [&](Backend& backend, int64_t begin, int64_t rows) {
+    const auto run_on = [&](Backend& backend, const std::vector<float>& queries, int64_t begin, int64_t rows) {
       Side side(backend);
       auto* out = side.Out<float>(rows * width);
       AttentionParams p{.rows = rows, .heads = c.heads, .dim = c.shape.dim, .rope_dim = c.shape.rope_dim,
-                        .q = side.Put(Rows(q, begin, rows, width)), .table = side.Put(Rows(table, begin, rows, c.shape.rope_dim)),
+                        .q = side.Put(Rows(queries, begin, rows, width)), .table = side.Put(Rows(table, begin, rows, c.shape.rope_dim)),
                         .positions = side.Put(Rows(positions_, begin, rows)), .requests = side.Put(Rows(requests_, begin, rows)),
                         .window = c.window, .window_floor = side.Put(Rows(floor, begin, rows)), .window_cache = PutWindow(side),
                         .has_latents = c.topk > 0, .latent_cache = PutGlobal(side), .topk = c.topk,
@@ -259,6 +274,11 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
       side->Attention(p);
       return side.Get(out, rows * width);
     };
+    const auto run = [&](Backend& backend, int64_t begin, int64_t rows) { return run_on(backend, q, begin, rows); };
+    // The kernel's own rounding of queries is to the nearest bf16.
+    if (c.activations == Activations::kBf16) {
+      EXPECT_EQ(run_on(*card(), raw, 0, c.rows), run(*card(), 0, c.rows));
+    }
     ExpectRowsNear(run(*card(), 0, c.rows), run(*reference(), 0, c.rows), c.shape.dim, c.tolerance);
     if (HasFatalFailure()) return;
     const auto all = run(*card(), 0, rows_all);

@@ -14,6 +14,7 @@
 // by the tensor core. The denominator sums unrounded weights, thread by thread, even tiles before odd ones, then the sink.
 // Nothing depends on other rows.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "backend/cuda/attention/attention_launch.h"
@@ -220,13 +221,13 @@ __device__ void SumLeft(Shared& shared, const ConsumerItem& item, Running& runni
   const int head = Head();
   const bool stores = threadIdx.x % 4 == 0;
   uint32_t phase = item.phase;
-  Scores s = {};
-  ptx::WgmmaFenceRegisters(s);
-  StartScores(shared, 0, kLeft, phase, s);
-  StartScores(shared, 0, kRight, phase, s);
-  ptx::WgmmaWait<0>();
-  ptx::WgmmaFenceRegisters(s);
-  for (int pair = 0;; ++pair) {
+  for (int pair = 0; pair < item.pairs; ++pair, phase ^= 1) {
+    Scores s = {};
+    ptx::WgmmaFenceRegisters(s);
+    StartScores(shared, 0, kLeft, phase, s);
+    StartScores(shared, 0, kRight, phase, s);
+    ptx::WgmmaWait<0>();
+    ptx::WgmmaFenceRegisters(s);
     if (LeadsWarp() && pair + 1 == item.pairs) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
     Maxima(Valid(2 * pair, item.window, item.latents), item.scale, s, best);
@@ -240,34 +241,23 @@ __device__ void SumLeft(Shared& shared, const ConsumerItem& item, Running& runni
     Weigh(item.scale, s, running, a);
     Scale(running.factor, o);
     StartOwnValues(shared, kLeft, a, o);
+    WaitForValues<0>(o);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) ptx::WgmmaFenceRegisters(a[step]);
+    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[0][kLeft]);
     ptx::SyncThreads(kTop1, kConsumers);
 #pragma unroll
     for (int h = 0; h < 2; ++h) running.MoveTo(h, shared.tops[1][head + 8 * h]);
     StoreWeights(a, running.factor, shared.weights[0]);
     ptx::ArriveThreads(kWeights0, kConsumers);
-    WaitForValues<0>(o);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) ptx::WgmmaFenceRegisters(a[step]);
-    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[0][kLeft]);
     ptx::SyncThreads(kWeights1, kConsumers);
     Scale(running.factor, o);
     FenceOutputs(o);
     WaitForData(&shared.full[1][kLeft], phase);
     StartOtherValues(shared, kLeft, o);
-    phase ^= 1;
-    if (pair + 1 == item.pairs) break;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = 0.0f;
-    ptx::WgmmaFenceRegisters(s);
-    StartScores(shared, 0, kLeft, phase, s);
     WaitForValues<0>(o);
     if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kLeft]);
-    StartScores(shared, 0, kRight, phase, s);
-    ptx::WgmmaWait<0>();
-    ptx::WgmmaFenceRegisters(s);
   }
-  WaitForValues<0>(o);
-  if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kLeft]);
 }
 
 // Warpgroup 1: odd tiles, right channels.
@@ -334,12 +324,14 @@ __device__ void LoadTurns(const SparseParams& p, int64_t row, Turns& turns) {
 // Divides, turns the last channels back by the row's position, and stores. The thread trades two of its four channels of a
 // part with the next thread, so that both store four neighbours.
 template <int kGroup>
-__device__ void Store(const SparseParams& p, int64_t row, int first_head, const float (&inverse)[2], const Turns& turns,
-                      const Outputs& o) {
+__device__ void Store(const SparseParams& p, int64_t row, int first_head, const float (&inverse)[2], const Outputs& o) {
   const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
   float* out = p.op.out + (row * p.op.heads + first_head + Head()) * kDim + kGroup * 256 + c / 2 * 8 + odd * 4;
+  Turns turns;
 #pragma unroll
   for (int part = 0; part < 16; ++part) {  // of 16 channels
+    // Late, since there are no registers before.
+    if (kGroup == 1 && part == 8) LoadTurns(p, row, turns);
     const int chunk = part / 4, a = chunk * 8 + part % 4 + chunk % 2 * 4, b = chunk * 8 + part % 4 + (1 - chunk % 2) * 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -355,7 +347,7 @@ __device__ void Store(const SparseParams& p, int64_t row, int first_head, const 
       const float2 send = odd != 0 ? v[0] : v[1], keep = odd != 0 ? v[1] : v[0];
       const float2 got = make_float2(__shfl_xor_sync(kAllLanes, send.x, 1), __shfl_xor_sync(kAllLanes, send.y, 1));
       const float4 four = odd != 0 ? make_float4(got.x, got.y, keep.x, keep.y) : make_float4(keep.x, keep.y, got.x, got.y);
-      *reinterpret_cast<float4*>(out + h * 8 * kDim + part * 16) = four;
+      ptx::StoreStreamed(out + h * 8 * kDim + part * 16, four);
     }
   }
 }
@@ -366,6 +358,9 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
   const int head = Head();
   uint32_t phase = 0;
   int count = 0;
+  // The first query, while the producers look for the first keys.
+  FillQuery<16>(QueryOf(p, static_cast<int>(blockIdx.x)), shared.query, static_cast<int>(threadIdx.x), [] {});
+  ptx::SyncThreads(kSums, kConsumers);
   for (int at = static_cast<int>(blockIdx.x); at < p.num_items; at += static_cast<int>(gridDim.x), ++count) {
     const int first_head = p.FirstHead(at);
     Running running;
@@ -386,8 +381,6 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
     } else {
       SumRight(shared, item, running, o);
     }
-    Turns turns;
-    if constexpr (kGroup == 1) LoadTurns(p, p.RowOf(at), turns);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float sum = QuadSum(running.sum[h]);
@@ -400,7 +393,7 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
       const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] + Exp2(sink[h] - running.top[h]);
       inverse[h] = kKeyRepair / sum;
     }
-    Store<kGroup>(p, p.RowOf(at), first_head, inverse, turns, o);
+    Store<kGroup>(p, p.RowOf(at), first_head, inverse, o);
   }
 }
 
@@ -433,11 +426,9 @@ __global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __gri
 
 }  // namespace
 
-// Keys that are not there read the latents' first, so a layer without latents takes the plain kernel.
 bool SparseAttentionTakes(const AttentionParams& p) {
-  return p.activations != Activations::kFp32 && p.has_latents && p.dim == kDim && p.heads % kHeads == 0 && p.rope_dim % 2 == 0 &&
-         p.rope_dim <= kTurnedMax &&
-         p.window <= kWindowMax && p.topk <= kTopkMax && p.latent_cache.block_bytes() % 16 == 0;
+  return p.activations != Activations::kFp32 && p.dim == kDim && p.heads % kHeads == 0 && p.rope_dim % 2 == 0 &&
+         p.rope_dim <= kTurnedMax && (!p.has_latents || p.latent_cache.block_bytes() % 16 == 0);
 }
 
 void SparseAttention(Context& context, const AttentionParams& p) {
@@ -449,9 +440,11 @@ void SparseAttention(Context& context, const AttentionParams& p) {
   sparse.head_runs = static_cast<int32_t>(p.heads / kHeads);
   sparse.num_items = static_cast<int32_t>(p.rows) * sparse.head_runs;
   sparse.page_units = static_cast<uint32_t>(p.window_cache.page_bytes() / 16);
-  sparse.latents_per_block = static_cast<int32_t>(p.latent_cache.rows_per_block());
-  sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
-  sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
+  if (p.has_latents) {
+    sparse.latents_shift = std::countr_zero(static_cast<uint32_t>(p.latent_cache.rows_per_block()));
+    sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
+    sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
+  }
   const int blocks = std::min(sparse.num_items, context.num_sms());
   SparseAttentionKernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, context.stream()>>>(sparse);
 }

@@ -28,11 +28,13 @@ __device__ inline uint32_t DecodeLatentPair(uint32_t word, uint32_t scale) {
   return ptx::MulBf16x2(moved & 0x81C081C0u, scale);
 }
 
-// e4m3 of a latent's block as the factor of its codes, twice; invalid: 0.
-__device__ inline uint32_t LatentScale(uint32_t code) {
+// Two e4m3 scales of neighbouring blocks of a latent, each as the factor of its codes, twice.
+__device__ inline void LatentScales(uint32_t codes, uint32_t (&scales)[2]) {
   constexpr uint32_t kScaleRepair = 0x7B807B80;  // 2^120
   constexpr uint32_t kRepair = 0x7A807A80;       // 2^118 = 2^(126 - 8)
-  return ptx::MulBf16x2(ptx::MulBf16x2(SpreadE4m3(__byte_perm(code, 0, 0x0404)), kScaleRepair), kRepair);
+  const uint32_t both = ptx::MulBf16x2(ptx::MulBf16x2(SpreadE4m3(__byte_perm(codes, 0, 0x1404)), kScaleRepair), kRepair);
+  scales[0] = __byte_perm(both, 0, 0x1010);
+  scales[1] = __byte_perm(both, 0, 0x3232);
 }
 
 // The two units from the 16 nibbles of low and high.

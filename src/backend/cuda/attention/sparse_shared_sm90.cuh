@@ -14,7 +14,7 @@ constexpr int kTileKeys = 64;
 constexpr int kWarpgroup = 128;
 constexpr int kConsumers = 2 * kWarpgroup, kProducers = 2 * kWarpgroup;
 constexpr int kThreads = kConsumers + kProducers;
-constexpr int kConsumerRegisters = 200, kProducerRegisters = 56;  // 4 x 128 in all
+constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;  // 4 x 128 in all
 constexpr int kChunks = kDim / 64;                                // runs of 64 channels: 128 bytes
 constexpr int kChunkBytes = kTileKeys * 128;                      // also of the query: 64 rows
 
@@ -24,7 +24,7 @@ struct SparseParams {
   AttentionParams op;
   int32_t num_items;
   int32_t head_runs;
-  int32_t latents_per_block;
+  int32_t latents_shift;  // latents of a block, as a power of two
   uint32_t page_units;   // bytes / 16
   uint32_t block_units;
   uint32_t scale_units;  // from a block's begin to its latents' scales
@@ -36,16 +36,29 @@ struct SparseParams {
 // Keys come in pairs of tiles. A half is 256 of a tile's channels: the unit in which buffers fill and become free.
 enum Half { kLeft = 0, kRight = 1 };
 
-// Where an item's keys lie, found an item ahead: page or block times 128 plus the row in it, -1: no key.
-constexpr int kWindowMax = 256, kTopkMax = 1024;
-struct Places {
-  int position, floor, count, request;  // of the row
-  int window_tiles, tiles;
-  int window[kWindowMax];
-  int latents[kTopkMax];  // at first the chosen latents themselves
-  int none[kTileKeys];    // -1: a tile that is not there
+constexpr int kWarpKeys = kTileKeys / (kProducers / kWarp);  // of a tile, for a producer warp
+constexpr int kRing = 4, kRowRing = 8;                       // pairs and items that are being looked up
+
+struct RowNumbers {
+  int position, floor, request, count, first_page;
 };
-constexpr int kRing = 3;  // items: in work, being looked up, being copied
+
+// What a producer warp looks up (sparse_places_sm90.cuh), by pair % kRing and key.
+enum PairFlags { kFirstIsWindow = 1, kSecondIsWindow = 2, kFirst = 4, kEnd = 8 };  // tiles; of an item; no pair any more
+struct Ahead {
+  RowNumbers rows[kRowRing];          // by the number of the item
+  int indices[kRing][2 * kWarpKeys];  // position or chosen latent, -1: no key
+  int places[kRing][2 * kWarpKeys];   // page or block; then that times 128 plus the row in it, -1: no key
+  int requests[kRing];
+  int flags[kRing];
+  int item, number, pair;             // of the next pair to begin with: its item, that one's number, and the pair in it
+};
+
+// A step on its way, each producer's own (sparse_produce_sm90.cuh).
+struct Stage {
+  alignas(16) uint8_t codes[2][kProducers][16];
+  uint32_t scales[2][kProducers];
+};
 
 struct Shared {
   alignas(1024) uint8_t query[kChunks * kChunkBytes];
@@ -53,7 +66,8 @@ struct Shared {
   alignas(1024) uint8_t weights[2][kHeads * kTileKeys * 2];
   float tops[2][kHeads];  // running maxima after the tile of the pair
   float sums[2][kHeads];
-  Places places[kRing];
+  Stage stage;
+  Ahead ahead[kProducers / kWarp];
   int window;   // keys of the current item
   int latents;
   uint64_t query_full, query_empty;

@@ -54,6 +54,9 @@ __device__ inline void BulkCopy(void* shared, const void* global, uint32_t bytes
 __device__ inline void CopyWord(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(SharedAddress(shared)), "l"(global) : "memory");
 }
+__device__ inline void CopyWord(void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(bytes) : "memory");
+}
 // The same with 16 bytes, of which the first `bytes` are read and the rest are zeros; copies are counted in groups.
 __device__ inline void CopyUnit(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(bytes) : "memory");
@@ -72,13 +75,24 @@ __device__ inline void LoadOnce(const void* global, uint32_t* four) {
                : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
                : "l"(global));
 }
-__device__ inline void LoadTwoOnce(const void* global, uint32_t* two) {
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(two[0]), "=r"(two[1]) : "l"(global));
+__device__ inline uint32_t LoadWordOnce(const void* global) {
+  uint32_t word;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(global));
+  return word;
 }
-__device__ inline uint32_t LoadByteOnce(const void* global) {
-  uint32_t byte;
-  asm volatile("ld.global.nc.L1::no_allocate.u8 %0, [%1];" : "=r"(byte) : "l"(global));
-  return byte;
+// The same for what nothing reads again: first to leave the second-level cache.
+__device__ inline float4 LoadStreamed(const float* global) {
+  float4 v;
+  asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(global));
+  return v;
+}
+__device__ inline void StoreStreamed(float* global, const float4& v) {
+  asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(global), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+__device__ inline void LoadShared(const void* shared, uint32_t* four) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(four[0]), "=r"(four[1]), "=r"(four[2]), "=r"(four[3])
+               : "r"(SharedAddress(shared)));
 }
 __device__ inline void StoreShared(uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
