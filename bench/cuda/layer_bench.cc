@@ -2,7 +2,7 @@
 // Speed of whole layers at the published shapes on a slice (tools/make_slice, its seven layers are one of each kind): a
 // decode step and prefill, layer by layer, and the published stack of 40 layers by extrapolation, beside its bound.
 //   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops]
-// "ops": what each op of the seven layers takes, for a few shapes.
+// "ops": what each op of the seven layers takes, for a few shapes; of another model of all its layers, at 1,024 positions.
 // The time of a layer is the difference of two stacks, one with it and one without. Routed experts: those of the slice, 48
 // by default: with the published 384 on 8 GPUs each has 48, and a batch of B on each of them brings B * 6 / 48 tokens to
 // each, as here. The exchange between GPUs is left out.
@@ -103,12 +103,18 @@ void Prefill(LayerStack& stack) {
 }
 
 void Ops(LayerStack& stack) {
+  constexpr int kLong = 131072;
+  const auto layers = static_cast<int>(stack.num_layers());
+  const bool is_slice = stack.context_max() >= kLong;
+  std::vector<std::pair<int, int>> shapes = {{1, 8192}, {32, 8192}, {256, 8192}, {128, kLong}};
+  if (!is_slice) shapes = {{1, 1024}, {6, 1024}, {64, 1024}};
   stack.set_profile(true);
-  for (const auto& [batch, context] : {std::pair{1, 8192}, {32, 8192}, {256, 8192}, {128, 131072}}) {
-    fmt::print("decode, batch {}, context {}, 7 layers\n", batch, context);
+  for (const auto& [batch, context] : shapes) {
+    fmt::print("decode, batch {}, context {}, {} layers\n", batch, context, layers);
     stack.SetCaches(batch, context);
-    stack.DecodeSeconds(7, batch, context);
+    stack.DecodeSeconds(layers, batch, context);
   }
+  if (!is_slice) return stack.set_profile(false);
   fmt::print("prefill, 8192 rows at the end of 65536, 7 layers\n");
   stack.SetCaches(1, 65536);
   stack.PrefillSeconds(7, 8192, 65536);

@@ -183,7 +183,7 @@ double LayerStack::DecodeSeconds(int layers, int batch, int context) {
   const auto lookback = static_cast<size_t>(loaded_->config().engram.ngram_max);
   std::vector<int32_t> tokens(n * lookback);
   std::mt19937 random(3);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 100000);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(loaded_->config().vocab_size));
   for (size_t r = 0; r < n; ++r) {
     ids[r] = tokens[r * lookback];
     logit_rows[r] = static_cast<int32_t>(r);
@@ -201,7 +201,7 @@ double LayerStack::PrefillSeconds(int layers, int rows, int context) {
   std::vector<int32_t> tokens(n * lookback), ids(n);
   const std::vector<int32_t> logit_rows = {rows - 1};
   std::mt19937 random(4);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 100000);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(loaded_->config().vocab_size));
   for (size_t r = 0; r < n; ++r) ids[r] = tokens[r * lookback];
   const Segment segment{.begin = context - rows, .end = context,
                         .run_from = std::span(zeros).first(static_cast<size_t>(layers) + 1), .window_floor = zeros};

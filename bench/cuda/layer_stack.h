@@ -18,6 +18,8 @@ class LayerStack {
 
   // From now on passes of all layers are taken apart instead of timed.
   void set_profile(bool on) { profile_ = on; }
+  int64_t num_layers() const { return loaded_->config().num_layers; }
+  int64_t context_max() const { return loaded_->config().max_positions; }
   int64_t num_experts() const { return loaded_->config().num_experts; }
   double copy_bytes_per_s() const { return copy_bytes_per_s_; }
 

@@ -73,11 +73,12 @@ void Drafter::StoreContext(const model::deepseek_v41::DraftTaps& taps, bool now)
     Store(waiting_taps_.as<float>(), waiting_);
     waiting_.clear();
     waiting_end_ = 0;
+    for (ContextRow& row : noted_) row.tap_row += taps.first;
     Store(taps.values, noted_);
   } else if (noted > 0) {
     tap_rows_.clear();
     for (ContextRow& row : noted_) {
-      tap_rows_.push_back(row.tap_row);
+      tap_rows_.push_back(taps.first + row.tap_row);
       row.tap_row = waiting_end_ + static_cast<int32_t>(tap_rows_.size()) - 1;
       waiting_.push_back(row);
     }
@@ -118,6 +119,8 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
     if (open_[r] != 0) places_[r] = draws_.Add(requests[r].choice->PlainDraw(position(r)), static_cast<int32_t>(r));
   }
   draws_.Queue(rows_.as<float>(), &logits_);
+  Keep(device.Synchronize());
+  if (!status_.ok()) return false;
   bool any = false;
   for (size_t r = 0; r < requests.size(); ++r) {
     if (open_[r] == 0) continue;
@@ -135,25 +138,78 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
   return any;
 }
 
-void Drafter::Run(std::span<DraftRequest> requests) {
-  if (requests.empty()) return;
-  std::sort(requests.begin(), requests.end(), [](const DraftRequest& a, const DraftRequest& b) { return a.slot < b.slot; });
-  std::vector<DraftAnchor> anchors;
+int32_t Drafter::ListAnchors(std::span<const DraftRequest> requests) {
+  anchors_.clear();
   int32_t drafts = 1;
-  previous_.clear();
-  index_.clear();
   for (const DraftRequest& request : requests) {
-    anchors.push_back({.request = request.slot,
-                       .token = request.newest,
-                       .position = static_cast<int32_t>(request.position),
-                       .floor = static_cast<int32_t>(request.floor)});
-    previous_.push_back(request.newest);
+    anchors_.push_back({.request = request.slot,
+                        .token = request.newest,
+                        .position = static_cast<int32_t>(request.position),
+                        .floor = static_cast<int32_t>(request.floor)});
     request.out->Clear();
     drafts = std::max(drafts, request.drafts);
   }
-  for (size_t r = 0; r < requests.size(); ++r) index_.push_back(static_cast<int32_t>(r) * drafts);
+  return drafts;
+}
+
+void Drafter::Queue(std::vector<DraftRequest> requests) {
+  std::sort(requests.begin(), requests.end(), [](const DraftRequest& a, const DraftRequest& b) { return a.slot < b.slot; });
+  const auto hosted = std::stable_partition(requests.begin(), requests.end(), [&](const DraftRequest& request) {
+    return draws_.on() && request.choice->PlainDraw(static_cast<uint32_t>(request.position + 1)).has_value();
+  });
+  chained_.assign(requests.begin(), hosted);
+  QueueChain();
+  RunHosted({hosted, requests.end()});
+}
+
+void Drafter::QueueChain() {
+  if (chained_.empty()) return;
+  chain_drafts_ = ListAnchors(chained_);
+  chain_draws_.clear();
+  for (int32_t j = 0; j < chain_drafts_; ++j) {
+    for (const DraftRequest& request : chained_) {
+      chain_draws_.push_back(*request.choice->PlainDraw(static_cast<uint32_t>(request.position + 1 + j)));
+    }
+  }
+  model_->RunChain(anchors_, windows_, chain_drafts_, chain_draws_);
+  const size_t n = chained_.size();
+  chain_tokens_.resize(chain_draws_.size());
+  chain_confidence_.resize(chain_draws_.size());
+  backend::Backend& device = loaded_.backend();
+  for (int32_t j = 0; j < chain_drafts_; ++j) {
+    device.CopyToHost(chain_tokens_.data() + static_cast<size_t>(j) * n, model_->tokens(j), n * sizeof(int32_t));
+  }
+  device.CopyToHost(chain_confidence_.data(), model_->confidence(), chain_confidence_.size() * sizeof(float));
+}
+
+Status Drafter::Collect() {
+  if (!chained_.empty()) Keep(loaded_.backend().Synchronize());
+  const size_t n = chained_.size(), drafts = static_cast<size_t>(chain_drafts_);
+  for (size_t r = 0; r < n && status_.ok(); ++r) {
+    const DraftRequest& request = chained_[r];
+    for (size_t j = 0; j < static_cast<size_t>(request.drafts); ++j) {
+      const int32_t token = chain_tokens_[j * n + r];
+      // Behind an end token nothing follows; the row that draws it runs without a draft.
+      if (request.choice->IsEnd(token)) break;
+      request.out->tokens.push_back(token);
+      request.out->confidence.push_back(chain_confidence_[r * drafts + j]);
+    }
+  }
+  chained_.clear();
+  return std::exchange(status_, Status());
+}
+
+void Drafter::RunHosted(std::span<DraftRequest> requests) {
+  if (requests.empty()) return;
+  const int32_t drafts = ListAnchors(requests);
+  previous_.clear();
+  index_.clear();
+  for (size_t r = 0; r < requests.size(); ++r) {
+    previous_.push_back(requests[r].newest);
+    index_.push_back(static_cast<int32_t>(r) * drafts);
+  }
   open_.assign(requests.size(), 1);
-  model_->RunBlock(anchors, windows_, drafts);
+  model_->RunBlock(anchors_, windows_, drafts);
   for (int32_t j = 0; j < drafts; ++j) {
     model_->Next(previous_);
     if (!Draw(requests, j)) break;
@@ -161,12 +217,40 @@ void Drafter::Run(std::span<DraftRequest> requests) {
   }
   confidence_.resize(requests.size() * static_cast<size_t>(drafts));
   loaded_.backend().CopyToHost(confidence_.data(), model_->confidence(), confidence_.size() * sizeof(float));
+  Keep(loaded_.backend().Synchronize());
   for (size_t r = 0; r < requests.size(); ++r) {
     const auto first = confidence_.begin() + static_cast<std::ptrdiff_t>(r * static_cast<size_t>(drafts));
     Drafts& out = *requests[r].out;
     out.confidence.assign(first, first + static_cast<std::ptrdiff_t>(out.tokens.size()));
     requests[r].choice->DropDrafts();
   }
+}
+
+Result<int64_t> Drafter::WarmUpContext(const model::deepseek_v41::DraftTaps& taps, int64_t rows) {
+  const int64_t before = model_->recordings();
+  std::vector<ContextRow> list;
+  for (int32_t row = 0; row < static_cast<int32_t>(std::min<int64_t>(rows, model_->recorded_context_rows_max())); ++row) {
+    list.push_back({.tap_row = taps.first + row, .position = 0, .slot = 0});
+    for (int i = 0; i < 2; ++i) Store(taps.values, list);
+  }
+  DI_RETURN_IF_ERROR(loaded_.backend().Synchronize());
+  return model_->recordings() - before;
+}
+
+Result<int64_t> Drafter::WarmUpBlocks(int32_t slots) {
+  const int64_t before = model_->recordings();
+  DI_RETURN_IF_ERROR(WarmUpContext({.values = waiting_taps_.as<float>()}, kWaitingMax).status());
+  for (const int64_t size : model_->recorded_sizes()) {
+    if (size > slots) break;
+    anchors_.clear();
+    for (int64_t r = 0; r < size; ++r) anchors_.push_back({.request = static_cast<int32_t>(r), .position = 1});
+    for (int64_t drafts = 1; drafts <= model_->block_size(); ++drafts) {
+      chain_draws_.assign(static_cast<size_t>(size * drafts), {});
+      for (int i = 0; i < 2; ++i) model_->RunChain(anchors_, windows_, drafts, chain_draws_);
+    }
+    DI_RETURN_IF_ERROR(loaded_.backend().Synchronize());
+  }
+  return model_->recordings() - before;
 }
 
 }  // namespace deepinfer::engine

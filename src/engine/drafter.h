@@ -37,7 +37,7 @@ struct Drafts {
 
 struct DraftRequest {
   int32_t slot = 0;
-  Choice* choice = nullptr;
+  std::shared_ptr<Choice> choice;
   int32_t newest = 0;    // token, not run yet
   int64_t position = 0;  // its position
   int64_t floor = 0;     // no context key below this position is read
@@ -69,14 +69,31 @@ class Drafter {
   // draws the slot's next token. Calls `dropped` for each.
   void DropWaiting(std::span<const Choice* const> goes_on, const std::function<void(const ContextRow&)>& dropped);
 
-  // Drafts for all requests. Pages must be mapped for block_size() positions from each newest token on.
-  void Run(std::span<DraftRequest> requests);
+  // Queues drafts for all requests; Collect waits for them and fills their `out`. Pages must be mapped for block_size()
+  // positions from each newest token on. Draws that the device makes are made there one behind the other; for the others
+  // the host reads logits draft by draft.
+  void Queue(std::vector<DraftRequest> requests);
+  // Errors: kInternal (a device error).
+  Status Collect();
+  bool pending() const { return !chained_.empty(); }
+
+  // Runs every shape that is recorded; `taps` are those of a step of as many rows. Returns how many are new.
+  Result<int64_t> WarmUpContext(const model::deepseek_v41::DraftTaps& taps, int64_t rows);
+  Result<int64_t> WarmUpBlocks(int32_t slots);
 
  private:
   explicit Drafter(const LoadedModel& loaded) : loaded_(loaded) {}
   void Store(const float* taps, std::span<const ContextRow> rows);
+  // Fills anchors_ and returns the most drafts that one of them wants.
+  int32_t ListAnchors(std::span<const DraftRequest> requests);
+  void QueueChain();
+  // Drafts of requests whose draws are the host's.
+  void RunHosted(std::span<DraftRequest> requests);
   // Draws draft j of those that go on. False: nobody does.
   bool Draw(std::span<DraftRequest> requests, int32_t j);
+  void Keep(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
 
   const LoadedModel& loaded_;
   model::deepseek_v41::DraftWeights weights_;
@@ -87,7 +104,14 @@ class Drafter {
   std::vector<ContextRow> waiting_;  // row i: its taps lie in row tap_row of waiting_taps_
   backend::Buffer waiting_taps_, waiting_index_;
   int32_t waiting_end_ = 0;  // rows of waiting_taps_ in use
+  std::vector<DraftRequest> chained_;  // between Queue and Collect
+  int32_t chain_drafts_ = 0;
+  std::vector<int32_t> chain_tokens_;    // [drafts, chained]
+  std::vector<float> chain_confidence_;  // [chained, drafts]
+  Status status_;                        // of what was waited for before Collect
   // Scratch.
+  std::vector<model::deepseek_v41::DraftAnchor> anchors_;
+  std::vector<backend::SampleDraw> chain_draws_;
   std::vector<int32_t> tap_rows_, positions_, slots_, index_, previous_;
   std::vector<uint8_t> open_;
   std::vector<float> logits_, confidence_;

@@ -50,7 +50,7 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& lo
                         Drafter::Create(loaded, config, activations, executor->memory_.draft_windows()));
     executor->schedule_.emplace(config.slots, config.draft_rows);
   }
-  const Result<WarmUpResult> warm_up = WarmUp(loaded, config, &executor->memory_, executor->model_.get());
+  const Result<WarmUpResult> warm_up = WarmUp(loaded, config, &executor->memory_, executor->model_.get(), executor->drafter_.get());
   if (!warm_up.ok()) return warm_up.status().In("running the shapes of all steps once");
   executor->memory_plan_ = MemoryPlan(loaded, *warm_up, executor->cache_bytes(), executor->scratch_bytes());
   return executor;
@@ -203,13 +203,18 @@ void StepExecutor::BuildStep(const StepJob& job) {
 }
 
 void StepExecutor::Run(StepJob* job) {
+  Status drafts_made;
+  if (drafter_ != nullptr) {
+    drafts_made = CollectDrafts();
+    DropWaiting(*job);
+  }
   const Clock::time_point start = Clock::now();
-  if (drafter_ != nullptr) DropWaiting(*job);
   BuildStep(*job);
   StartMasks(*job);
   ListDraws(*job);
   Forward(*job);
   job->status = loaded_.backend().Synchronize();
+  if (job->status.ok()) job->status = std::move(drafts_made);
   if (job->status.ok()) job->status = ScorePrompts();
   if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
   Select(job);
@@ -424,7 +429,7 @@ void StepExecutor::DropWaiting(const StepJob& job) {
 }
 
 void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot_index,
-                                   int32_t planned, Choice* choice) {
+                                   int32_t planned, const std::shared_ptr<Choice>& choice) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
   slot.drafts.Clear();
   if (result.failed || result.finished || result.num_tokens == 0) return;
@@ -469,18 +474,26 @@ void StepExecutor::DraftNext(const StepJob& job) {
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
     const PlanEntry& entry = job.plan.entries[i];
     const int32_t planned = entry.kind == EntryKind::kDecode ? entry.rows - 1 : config_.draft_rows;
-    AddDraftRequest(job, job.entry_results[i], entry.slot, planned, job.entry_choices[i].get());
+    AddDraftRequest(job, job.entry_results[i], entry.slot, planned, job.entry_choices[i]);
   }
   for (size_t f = 0; f < job.plan.forks.size(); ++f) {
-    AddDraftRequest(job, job.fork_results[f], job.plan.forks[f].slot, config_.draft_rows, job.fork_choices[f].get());
+    AddDraftRequest(job, job.fork_results[f], job.plan.forks[f].slot, config_.draft_rows, job.fork_choices[f]);
   }
   Clock::time_point start = Clock::now();
   ChooseBlocks();
   schedule_seconds_ += SecondsSince(start);
   start = Clock::now();
   StoreContext(job, EntryKind::kDecode, !draft_requests_.empty());
-  drafter_->Run(draft_requests_);
-  const double seconds = SecondsSince(start);
+  drafter_->Queue(draft_requests_);
+  draft_seconds_ = SecondsSince(start);
+  if (!drafter_->pending()) static_cast<void>(CollectDrafts());
+}
+
+// What the host does between Queue and here, it does beside the drafts, as without them: it is not counted.
+Status StepExecutor::CollectDrafts() {
+  const Clock::time_point start = Clock::now();
+  Status status = drafter_->Collect();
+  const double seconds = draft_seconds_ + SecondsSince(start);
   int32_t depth = 0;
   for (const DraftRequest& request : draft_requests_) {
     depth = std::max(depth, request.drafts);
@@ -491,6 +504,8 @@ void StepExecutor::DraftNext(const StepJob& job) {
     request.out->confidence.resize(request.out->tokens.size());
   }
   if (depth > 0) schedule_->ObserveBlock(static_cast<int32_t>(draft_requests_.size()), depth, seconds);
+  draft_requests_.clear();
+  return status;
 }
 
 }  // namespace deepinfer::engine

@@ -137,9 +137,12 @@ class StepExecutor {
   void DropWaiting(const StepJob& job);
   // What the step taught the schedule.
   void Observe(const StepJob& job, double seconds);
+  // Queues the blocks of the next step. CollectDrafts waits for them, at the latest when that step begins.
   void DraftNext(const StepJob& job);
+  Status CollectDrafts();
   // `planned`: drafts that the plan had room for in this step, and so probably in the next.
-  void AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot, int32_t planned, Choice* choice);
+  void AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot, int32_t planned,
+                       const std::shared_ptr<Choice>& choice);
   // Leaves those whose drafts pay or are a probe, and says how many each gets.
   void ChooseBlocks();
 
@@ -164,7 +167,8 @@ class StepExecutor {
   std::vector<int32_t> window_tokens_, ids_, logit_rows_;
   std::vector<float> logits_, prompt_logits_;
   std::vector<PromptRows> prompt_rows_;
-  std::vector<DraftRequest> draft_requests_;
+  std::vector<DraftRequest> draft_requests_;  // of the blocks that were queued
+  double draft_seconds_ = 0;                  // that queuing them took
   std::vector<const Choice*> going_on_;  // [slots]
   spec::StepShape shape_;                    // of the step in hand
   std::vector<spec::VerifyRequest> verify_;  // [decode entries that run]

@@ -41,7 +41,8 @@ std::string Bytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<d
 
 }  // namespace
 
-Result<WarmUpResult> WarmUp(const LoadedModel& loaded, const sched::Config& config, KvMemory* memory, Model* model) {
+Result<WarmUpResult> WarmUp(const LoadedModel& loaded, const sched::Config& config, KvMemory* memory, Model* model,
+                            Drafter* drafter) {
   backend::Backend& device = loaded.backend();
   WarmUpResult result;
   if (!device.can_record()) return result;
@@ -75,6 +76,13 @@ Result<WarmUpResult> WarmUp(const LoadedModel& loaded, const sched::Config& conf
     // The first run takes what it needs, the second is recorded.
     for (int i = 0; i < 2; ++i) DI_RETURN_IF_ERROR(run(counts, rows).In(fmt::format("a step of {} rows", rows)));
     ++result.recordings;
+    if (drafter == nullptr) continue;
+    DI_ASSIGN_OR_RETURN(const int64_t recordings, drafter->WarmUpContext(model->draft_taps(), rows));
+    result.recordings += recordings;
+  }
+  if (drafter != nullptr) {
+    DI_ASSIGN_OR_RETURN(const int64_t recordings, drafter->WarmUpBlocks(config.slots));
+    result.recordings += recordings;
   }
   result.recording_bytes = std::max<int64_t>(0, free_before - device.memory()->free_bytes);
   return result;

@@ -148,6 +148,28 @@ class Dspark : public testing::TestWithParam<std::string> {
     return out;
   }
 
+  // The same, drawn on the device.
+  void ExpectChain(const std::vector<DraftAnchor>& anchors, const std::vector<Drafted>& expected) {
+    if (!device().can_sample()) return;
+    const auto block = static_cast<size_t>(draft_->block_size());
+    for (const size_t drafts : {block, block - 1}) {
+      const std::vector<backend::SampleDraw> draws(anchors.size() * drafts);
+      for (int round = 0; round < 3; ++round) {  // plain, recorded, replayed
+        draft_->RunChain(anchors, windows_, static_cast<int64_t>(drafts), draws);
+        std::vector<float> confidence(draws.size());
+        Fetch(draft_->confidence(), &confidence);
+        for (size_t j = 0; j < drafts; ++j) {
+          std::vector<int32_t> tokens(anchors.size());
+          Fetch(draft_->tokens(static_cast<int64_t>(j)), &tokens);
+          for (size_t r = 0; r < anchors.size(); ++r) {
+            EXPECT_EQ(tokens[r], expected[r].drafts[j]) << drafts << " drafts, round " << round;
+            EXPECT_EQ(confidence[r * drafts + j], expected[r].confidence[j]) << drafts << " drafts, round " << round;
+          }
+        }
+      }
+    }
+  }
+
   void ExpectGolden(const Drafted& drafted, int32_t n, bool forced) {
     const std::string prefix = forced ? "forced_" : "", suffix = "." + std::to_string(n);
     EXPECT_LE(MaxDifference(drafted.logits, vectors_.Get<float>(prefix + "logits" + suffix)), kTolerance) << prefix << n;
@@ -265,6 +287,8 @@ TEST_P(Dspark, BatchesGiveTheBitsOfOneAlone) {
   draft_->StoreContext({.taps = taps_.as<float>(), .tap_rows = rows, .positions = rows, .requests = requests}, windows_);
   const std::vector<Drafted> together = Draft(anchors);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(together[i], alone[4 - i]) << kCuts[4 - i];
+  ExpectChain(anchors, together);
+  ExpectChain({anchors[2]}, {together[2]});
 }
 
 // Cycles of a generation: blocks leave keys behind, rows are committed one to six at a time, across the window's length.

@@ -88,6 +88,7 @@ class Backend {
   virtual Result<Buffer> Allocate(size_t size_bytes) = 0;
   // The host memory may be reused when this returns.
   virtual void CopyToDevice(void* device, const void* host, size_t size_bytes) = 0;
+  // The bytes are there when Synchronize returns; the host memory must stay until then.
   virtual void CopyToHost(void* host, const void* device, size_t size_bytes) = 0;
   // Waits for all that was queued; the first device error since the last call.
   virtual Status Synchronize() = 0;

@@ -336,7 +336,8 @@ struct SampleParams {
   int64_t vocab;
   const float* logits;      // [.., vocab]
   const SampleDraw* draws;  // [rows]
-  int32_t* tokens;          // out [rows]; -1: no logit is above minus infinity
+  int32_t no_token = -1;    // where no logit is above minus infinity
+  int32_t* tokens;          // out [rows]
 };
 
 // dst row i = src row index[i].

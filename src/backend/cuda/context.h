@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "backend/cuda/downloads.h"
 #include "backend/cuda/uploads.h"
 
 namespace deepinfer {
@@ -58,6 +59,16 @@ class Context {
     Record(uploads_.Copy(device, host, size_bytes, stream_), "copying to the device");
   }
 
+  // The same to the host; the bytes are there after Synchronize.
+  void Download(void* host, const void* device, size_t size_bytes) {
+    Record(downloads_.Copy(host, device, size_bytes, stream_), "copying to the host");
+  }
+  void Synchronize() {
+    Record(cudaStreamSynchronize(stream_), "running the queued work");
+    downloads_.Finish();
+    MarkIdle();
+  }
+
   size_t scratch_bytes() const { return scratch_bytes_; }
 
   // The stream has run dry; something was queued again. The time between counts as idle.
@@ -93,6 +104,7 @@ class Context {
   int64_t idle_since_ns_ = 0;  // 0: something is queued
   std::atomic<int64_t> idle_ns_ = 0;
   Uploads uploads_;
+  Downloads downloads_;
   std::map<std::vector<const void*>, void*> tables_;
 };
 

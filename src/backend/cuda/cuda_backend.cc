@@ -38,12 +38,11 @@ class CudaBackend final : public Backend {
   void CopyToHost(void* host, const void* device, size_t size_bytes) override {
     context_.Enter();
     if (size_bytes == 0) return;
-    context_.Record(cudaMemcpyAsync(host, device, size_bytes, cudaMemcpyDeviceToHost, context_.stream()), "copying to the host");
+    context_.Download(host, device, size_bytes);
   }
   Status Synchronize() override {
     context_.Enter();
-    context_.Record(cudaStreamSynchronize(context_.stream()), "running the queued work");
-    context_.MarkIdle();
+    context_.Synchronize();
     return context_.TakeError();
   }
   double idle_seconds() const override { return 1e-9 * static_cast<double>(context_.idle_ns()); }

@@ -29,7 +29,7 @@ void Sample(const SampleParams& p) {
       best = token;
       best_score = score;
     }
-    p.tokens[r] = best;
+    p.tokens[r] = best < 0 ? p.no_token : best;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "model/deepseek_v41/dspark_impl.h"
 
 namespace deepinfer::model::deepseek_v41 {
 
@@ -13,40 +14,12 @@ using backend::Activations;
 using backend::Buffer;
 using backend::WindowCache;
 
-struct DraftModel::Impl {
-  const checkpoint::DraftConfig draft;
-  const checkpoint::ModelConfig config;  // of the stages
-  const DraftWeights& weights;
-  backend::Backend& dev;
-  const DraftOptions options;
+namespace {
 
-  std::unique_ptr<Model> stages;
-  // Context.
-  Buffer tap_rows, positions, requests, taps, projected, kv, rope;
-  // Heads.
-  Buffer previous, markov, markov_logits, markov_confidence, confidence;
-  float* logits = nullptr;  // the Markov terms are added in place, in the stages' scratch memory
-  int64_t num_anchors = 0;
-  int64_t drafts = 0;  // of the block in hand
-  int64_t next = 0;
-  int64_t scratch_bytes = 0;
+// A run of context rows of a size in between is padded in front with copies of its first row, as steps are (recorded.cc).
+constexpr int64_t kContextSizes[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64};
 
-  Impl(const checkpoint::ModelConfig& trunk, const DraftWeights& w, backend::Backend& b, const DraftOptions& o)
-      : draft(trunk.draft), config(DraftStackConfig(trunk)), weights(w), dev(b), options(o) {}
-
-  int64_t tap_width() const { return static_cast<int64_t>(draft.target_layers.size()) * config.hidden_size; }
-  Status Allocate();
-  void Linear(int64_t rows, const Matrix& w, const float* x, float* y, Activations activations = Activations::kFp32);
-  void Add(int64_t rows, int64_t dim, const float* x, float* y, int64_t y_stride);
-  // Uploads host values to a buffer of the device.
-  void Put(std::span<const int32_t> values, const Buffer& to) {
-    dev.CopyToDevice(to.data(), values.data(), values.size_bytes());
-  }
-  // The setting, as far as it concerns w (forward.cc, ActivationsOf).
-  Activations ActivationsOf(const Matrix& w) const {
-    return options.activations == Activations::kFp8 && w.scale == nullptr ? Activations::kFp32 : options.activations;
-  }
-};
+}  // namespace
 
 Status DraftModel::Impl::Allocate() {
   const int64_t block_rows = options.requests_max * draft.block_size;
@@ -56,21 +29,22 @@ Status DraftModel::Impl::Allocate() {
                                              .activations = options.activations,
                                              .draft_block = draft.block_size}));
   scratch_bytes = stages->scratch_bytes();
-  const int64_t context = options.context_rows_max, anchors = options.requests_max;
+  const int64_t context_rows = options.context_rows_max, anchors = options.requests_max;
   constexpr int64_t kValue = sizeof(float);
+  DI_ASSIGN_OR_RETURN(context_tables, StepTables::Create(dev, 3 * StepTables::Room(context_rows * kValue)));
+  DI_ASSIGN_OR_RETURN(chain_tables, StepTables::Create(dev, ChainTablesBytes()));
+  scratch_bytes += static_cast<int64_t>(context_tables.size_bytes() + chain_tables.size_bytes());
   const std::pair<Buffer*, int64_t> buffers[] = {
-      {&tap_rows, context},
-      {&positions, context},
-      {&requests, context},
-      {&taps, context * tap_width()},
-      {&projected, context * config.hidden_size},
-      {&kv, context * config.head_dim},
-      {&rope, context * config.rope_dim},
+      {&taps, context_rows * tap_width()},
+      {&projected, context_rows * config.hidden_size},
+      {&kv, context_rows * config.head_dim},
+      {&rope, context_rows * config.rope_dim},
       {&previous, anchors},
       {&markov, anchors * draft.markov_rank},
       {&markov_logits, anchors * config.vocab_size},
       {&markov_confidence, anchors},
       {&confidence, block_rows},
+      {&tokens, block_rows},
   };
   for (const auto& [buffer, values] : buffers) {
     DI_ASSIGN_OR_RETURN(*buffer, dev.Allocate(static_cast<size_t>(values * kValue)));
@@ -92,7 +66,7 @@ DraftModel::~DraftModel() = default;
 int64_t DraftModel::num_stages() const { return impl_->config.num_layers; }
 int64_t DraftModel::block_size() const { return impl_->draft.block_size; }
 const float* DraftModel::logits() const { return impl_->logits; }
-const float* DraftModel::confidence() const { return impl_->confidence.as<float>(); }
+const float* DraftModel::confidence() const { return impl_->confidence.as<float>() + impl_->first_anchor * impl_->drafts; }
 int64_t DraftModel::scratch_bytes() const { return impl_->scratch_bytes; }
 
 Result<std::unique_ptr<DraftModel>> DraftModel::Create(const checkpoint::ModelConfig& config, const DraftWeights& weights,
@@ -104,93 +78,131 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const checkpoint::ModelCo
 }
 
 // Context rows pass no attn_norm, unlike the rows of a block: main_norm stands for it (spec/dspark.md 3.3).
-void DraftModel::StoreContext(const DraftContext& rows, std::span<const WindowCache> windows) {
-  Impl& m = *impl_;
-  const auto n = static_cast<int64_t>(rows.tap_rows.size());
-  DI_CHECK(n <= m.options.context_rows_max && rows.positions.size() == rows.tap_rows.size() &&
-           rows.requests.size() == rows.tap_rows.size() && static_cast<int64_t>(windows.size()) == num_stages());
-  const auto eps = static_cast<float>(m.config.rms_norm_eps);
-  m.Put(rows.tap_rows, m.tap_rows);
-  m.Put(rows.positions, m.positions);
-  m.Put(rows.requests, m.requests);
-  m.dev.GatherRows({.rows = n,
-                    .row_bytes = m.tap_width() * static_cast<int64_t>(sizeof(float)),
-                    .src = rows.taps,
-                    .index = m.tap_rows.as<int32_t>(),
-                    .dst = m.taps.data()});
-  m.Linear(n, m.weights.main_proj, m.taps.as<float>(), m.projected.as<float>(), m.ActivationsOf(m.weights.main_proj));
-  m.dev.RmsNorm({.rows = n,
-                 .dim = m.config.hidden_size,
-                 .x = m.projected.as<float>(),
-                 .x_stride = m.config.hidden_size,
-                 .weight = m.weights.main_norm.data(),
-                 .eps = eps,
-                 .y = m.projected.as<float>()});
-  m.dev.RopeTable({.rows = n,
-                   .pairs = static_cast<int32_t>(m.config.rope_dim / 2),
-                   .positions = m.positions.as<int32_t>(),
-                   .inv_freq = m.weights.stack.rope_plain.data(),
-                   .table = m.rope.as<float>()});
+void DraftModel::Impl::ProjectContext(const DraftContext& rows, int64_t n, std::span<const WindowCache> windows) {
+  const auto eps = static_cast<float>(config.rms_norm_eps);
+  dev.GatherRows({.rows = n,
+                  .row_bytes = tap_width() * static_cast<int64_t>(sizeof(float)),
+                  .src = rows.taps,
+                  .index = context.tap_rows,
+                  .dst = taps.data()});
+  Linear(n, weights.main_proj, taps.as<float>(), projected.as<float>(), ActivationsOf(weights.main_proj));
+  dev.RmsNorm({.rows = n,
+               .dim = config.hidden_size,
+               .x = projected.as<float>(),
+               .x_stride = config.hidden_size,
+               .weight = weights.main_norm.data(),
+               .eps = eps,
+               .y = projected.as<float>()});
+  dev.RopeTable({.rows = n,
+                 .pairs = static_cast<int32_t>(config.rope_dim / 2),
+                 .positions = context.positions,
+                 .inv_freq = weights.stack.rope_plain.data(),
+                 .table = rope.as<float>()});
   for (size_t s = 0; s < windows.size(); ++s) {
-    const AttentionWeights& w = m.weights.stack.layers[s].attn;
-    m.Linear(n, w.wkv, m.projected.as<float>(), m.kv.as<float>(), m.ActivationsOf(w.wkv));
-    m.dev.StoreWindow({.rows = n,
-                       .rope_dim = m.config.rope_dim,
-                       .kv = m.kv.as<float>(),
-                       .kv_stride = m.config.head_dim,
-                       .norm_weight = w.kv_norm.data(),
-                       .norm_eps = eps,
-                       .table = m.rope.as<float>(),
-                       .positions = m.positions.as<int32_t>(),
-                       .requests = m.requests.as<int32_t>(),
-                       .cache = windows[s]});
+    const AttentionWeights& w = weights.stack.layers[s].attn;
+    Linear(n, w.wkv, projected.as<float>(), kv.as<float>(), ActivationsOf(w.wkv));
+    dev.StoreWindow({.rows = n,
+                     .rope_dim = config.rope_dim,
+                     .kv = kv.as<float>(),
+                     .kv_stride = config.head_dim,
+                     .norm_weight = w.kv_norm.data(),
+                     .norm_eps = eps,
+                     .table = rope.as<float>(),
+                     .positions = context.positions,
+                     .requests = context.requests,
+                     .cache = windows[s]});
   }
 }
 
-void DraftModel::RunBlock(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows, int64_t drafts) {
+int64_t DraftModel::recorded_context_rows_max() const {
+  return impl_->dev.can_record() ? std::min<int64_t>(std::end(kContextSizes)[-1], impl_->options.context_rows_max) : 0;
+}
+
+int64_t DraftModel::recordings() const {
+  return static_cast<int64_t>(impl_->recorded_context.size() + impl_->recorded_chains.size());
+}
+
+void DraftModel::StoreContext(const DraftContext& rows, std::span<const WindowCache> windows) {
   Impl& m = *impl_;
-  DI_CHECK(static_cast<int64_t>(anchors.size()) <= m.options.requests_max &&
-           static_cast<int64_t>(windows.size()) == num_stages() && drafts > 0 && drafts <= block_size());
-  m.num_anchors = static_cast<int64_t>(anchors.size());
-  m.drafts = drafts;
-  m.next = 0;
-  const auto block = static_cast<size_t>(block_size()), stages = windows.size(), rows = anchors.size() * block;
-  const std::vector<int32_t> run_from(stages + 1);
-  std::vector<int32_t> ids(rows, static_cast<int32_t>(m.draft.noise_token_id)), floors(anchors.size() * stages), wanted;
+  const auto real = static_cast<int64_t>(rows.tap_rows.size());
+  DI_CHECK(real <= m.options.context_rows_max && rows.positions.size() == rows.tap_rows.size() &&
+           rows.requests.size() == rows.tap_rows.size() && static_cast<int64_t>(windows.size()) == num_stages());
+  if (real == 0) return;
+  const auto* size = std::lower_bound(std::begin(kContextSizes), std::end(kContextSizes), real);
+  const bool records = m.dev.can_record() && size != std::end(kContextSizes) && *size <= m.options.context_rows_max;
+  const int64_t n = records ? *size : real;
+  const auto add = [&](std::span<const int32_t> values) {
+    m.padded.assign(static_cast<size_t>(n - real), values[0]);
+    m.padded.insert(m.padded.end(), values.begin(), values.end());
+    return m.context_tables.Add(std::span<const int32_t>(m.padded));
+  };
+  m.context_tables.Clear();
+  m.context = {.tap_rows = add(rows.tap_rows), .positions = add(rows.positions), .requests = add(rows.requests)};
+  m.context_tables.Upload(m.dev);
+  if (!records) return m.ProjectContext(rows, n, windows);
+  RecordedContext& recorded = m.recorded_context[{n, rows.taps}];
+  if (!std::ranges::equal(recorded.windows, windows)) {
+    recorded = {};
+    recorded.windows.assign(windows.begin(), windows.end());
+  }
+  recorded.ops.Run(m.dev, [&] { m.ProjectContext(rows, n, windows); });
+}
+
+void DraftModel::Impl::RunStages(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows, int64_t count) {
+  DI_CHECK(static_cast<int64_t>(anchors.size()) <= options.requests_max && static_cast<int64_t>(windows.size()) == config.num_layers &&
+           count > 0 && count <= draft.block_size);
+  num_anchors = static_cast<int64_t>(anchors.size());
+  drafts = count;
+  next = 0;
+  const auto block = static_cast<size_t>(draft.block_size), layers = windows.size(), rows = anchors.size() * block;
+  const std::vector<int32_t> run_from(layers + 1);
+  std::vector<int32_t> ids(rows, static_cast<int32_t>(draft.noise_token_id)), floors(anchors.size() * layers), wanted;
   std::vector<Segment> segments;
   for (size_t r = 0; r < anchors.size(); ++r) {
     const DraftAnchor& anchor = anchors[r];
     ids[r * block] = anchor.token;
-    std::fill_n(floors.begin() + static_cast<std::ptrdiff_t>(r * stages), stages, anchor.floor);
+    std::fill_n(floors.begin() + static_cast<std::ptrdiff_t>(r * layers), layers, anchor.floor);
     segments.push_back({.request = anchor.request,
                         .begin = anchor.position,
                         .end = anchor.position + static_cast<int32_t>(block),
                         .run_from = run_from,
-                        .window_floor = std::span(floors).subspan(r * stages, stages)});
-    for (size_t j = 0; j < static_cast<size_t>(drafts); ++j) wanted.push_back(static_cast<int32_t>(r * block + j));
+                        .window_floor = std::span(floors).subspan(r * layers, layers)});
+    for (size_t j = 0; j < static_cast<size_t>(count); ++j) wanted.push_back(static_cast<int32_t>(r * block + j));
   }
   const Step step{.segments = segments, .tokens = ids, .ids = ids, .logit_rows = wanted};
-  m.logits = m.stages->Forward(step, {.windows = {windows.begin(), windows.end()}});
-  m.Linear(static_cast<int64_t>(wanted.size()), m.weights.confidence_hidden, m.stages->states(), m.confidence.as<float>());
+  logits = stages->Forward(step, {.windows = {windows.begin(), windows.end()}});
+}
+
+void DraftModel::Impl::HiddenConfidence() {
+  Linear(num_anchors * drafts, weights.confidence_hidden, stages->states(), confidence.as<float>());
+}
+
+void DraftModel::Impl::Heads(int64_t j, const int32_t* ids) {
+  const int64_t n = num_anchors, vocab = config.vocab_size;
+  dev.Embed({.rows = n,
+             .streams = 1,
+             .ids = ids,
+             .table = weights.markov_embed,
+             .override_rows = nullptr,
+             .use_override = nullptr,
+             .x = markov.as<float>()});
+  Linear(n, weights.markov_head, markov.as<float>(), markov_logits.as<float>());
+  Add(n, vocab, markov_logits.as<float>(), logits + j * vocab, drafts * vocab);
+  Linear(n, weights.confidence_markov, markov.as<float>(), markov_confidence.as<float>());
+  Add(n, 1, markov_confidence.as<float>(), confidence.as<float>() + j, drafts);
+}
+
+void DraftModel::RunBlock(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows, int64_t drafts) {
+  impl_->first_anchor = 0;
+  impl_->RunStages(anchors, windows, drafts);
+  impl_->HiddenConfidence();
 }
 
 void DraftModel::Next(std::span<const int32_t> previous) {
   Impl& m = *impl_;
-  const int64_t n = m.num_anchors, vocab = m.config.vocab_size;
-  DI_CHECK(static_cast<int64_t>(previous.size()) == n && m.next < m.drafts);
-  m.Put(previous, m.previous);
-  m.dev.Embed({.rows = n,
-               .streams = 1,
-               .ids = m.previous.as<int32_t>(),
-               .table = m.weights.markov_embed,
-               .override_rows = nullptr,
-               .use_override = nullptr,
-               .x = m.markov.as<float>()});
-  m.Linear(n, m.weights.markov_head, m.markov.as<float>(), m.markov_logits.as<float>());
-  m.Add(n, vocab, m.markov_logits.as<float>(), m.logits + m.next * vocab, m.drafts * vocab);
-  m.Linear(n, m.weights.confidence_markov, m.markov.as<float>(), m.markov_confidence.as<float>());
-  m.Add(n, 1, m.markov_confidence.as<float>(), m.confidence.as<float>() + m.next, m.drafts);
-  ++m.next;
+  DI_CHECK(static_cast<int64_t>(previous.size()) == m.num_anchors && m.next < m.drafts);
+  m.dev.CopyToDevice(m.previous.data(), previous.data(), previous.size_bytes());
+  m.Heads(m.next++, m.previous.as<int32_t>());
 }
 
 }  // namespace deepinfer::model::deepseek_v41

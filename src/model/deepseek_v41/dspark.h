@@ -6,6 +6,9 @@
 //   RunBlock       the anchor (the sampled token of position p + 1, not yet run) and noise tokens at p + 2 ...: base logits
 //   Next, Next ..  for draft j: the Markov term of the token before it, and its confidence
 //
+// or, on a device that draws:
+//   RunChain       the same, the drafts drawn on the device one behind the other, nothing waited for
+//
 // Row j of a block predicts position p + 2 + j. The rows of a block see each other, so a block always has all its rows;
 // who wants fewer drafts asks for the heads of the first rows alone. What a request gets never depends on the others.
 //
@@ -69,7 +72,21 @@ class DraftModel {
   // anchor, then the draft that the caller chose. REQUIRES: called at most `drafts` times after a RunBlock.
   void Next(std::span<const int32_t> previous);
 
-  // Of the last RunBlock, complete for the drafts that Next was called for; overwritten by the next RunBlock.
+  // RunBlock, and all its drafts drawn on the device: draft j of anchor r by draws[j * anchors + r], whose logits_row is
+  // not looked at, from the heads behind the draft before it. Where no logit is a number, token 0 is drafted.
+  // REQUIRES: the backend can sample; as RunBlock.
+  void RunChain(std::span<const DraftAnchor> anchors, std::span<const backend::WindowCache> windows, int64_t drafts,
+                std::span<const backend::SampleDraw> draws);
+  // Of the last RunChain: draft j of all anchors, device [anchors].
+  const int32_t* tokens(int64_t j) const;
+  // The numbers of anchors that chains are recorded for, ascending; none where the backend does not record. The most rows
+  // of a StoreContext that is. How many were.
+  std::vector<int64_t> recorded_sizes() const;
+  int64_t recorded_context_rows_max() const;
+  int64_t recordings() const;
+
+  // Of the last RunBlock, complete for the drafts that Next was called for; overwritten by the next RunBlock. Of a
+  // RunChain the confidence alone.
   // Draft j of anchor r: logits [r, j, :] of shape [requests, drafts, vocab], confidence [r, j]. Device, fp32. The
   // confidence is a logit: its sigmoid estimates how likely the draft is accepted if all before it are.
   const float* logits() const;

@@ -86,6 +86,7 @@ void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap) {
   if (at + 1 < count) return;
   tapped_rows.assign(rows.rows().begin(), rows.rows().end());
   tapped_values = draft_taps.as<float>();
+  first_tap = 0;
   std::erase(live, &draft_taps);
   Tapped(tap, Tap::kDraftTaps, layer, draft_taps.as<void>(), draft_taps.row_bytes());
 }
@@ -165,7 +166,7 @@ int64_t Model::scratch_bytes() const { return impl_->scratch_bytes; }
 
 DraftTaps Model::draft_taps() const {
   DI_CHECK(impl_->options.draft_taps);
-  return {.rows = impl_->tapped_rows, .values = impl_->tapped_values};
+  return {.rows = impl_->tapped_rows, .values = impl_->tapped_values, .first = static_cast<int32_t>(impl_->first_tap)};
 }
 
 const float* Model::states() const {

@@ -32,7 +32,8 @@ struct ModelOptions {
 // each of the target layers, after the Engram (spec/dspark.md 3.1).
 struct DraftTaps {
   std::span<const int32_t> rows;  // batch rows, ascending
-  const float* values = nullptr;  // device [rows, target layers, hidden]
+  const float* values = nullptr;  // device [first + rows, target layers, hidden]; the same few addresses in every step
+  int32_t first = 0;              // values row of rows[0]
 };
 
 class Model {

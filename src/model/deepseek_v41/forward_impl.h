@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/deepseek_v41/forward.h"
+#include "model/deepseek_v41/recorded_ops.h"
 #include "model/deepseek_v41/row_set.h"
 #include "model/deepseek_v41/step_tables.h"
 
@@ -43,10 +44,9 @@ struct TabledStep {
 };
 
 struct Recorded {
-  bool ran = false;  // once without recording: every op has its memory
-  Caches caches;     // that the ops read and write
-  std::unique_ptr<backend::Recording> ops;
-  const float* taps = nullptr;  // row arrays change places as rows shrink; the ops keep theirs
+  Caches caches;  // that the ops read and write
+  RecordedOps ops;
+  const float* taps = nullptr;
 };
 
 struct Model::Impl {
@@ -73,12 +73,12 @@ struct Model::Impl {
   std::vector<uint8_t> host_dead;
   std::vector<float> host_pre;
   const float* tapped_values = nullptr;
+  int64_t first_tap = 0;  // those before it are padding
   int64_t first_logit_row = 0;  // of the logits and states: those before it are padding
   StepTables tables;
   TabledStep tabled;
   Buffer zero;  // one int32
   std::map<int64_t, Recorded> recordings;  // by number of rows
-  bool recording_works = true;
   int64_t scratch_bytes = 0;
 
   Impl(const checkpoint::ModelConfig& c, const Weights& w, backend::Backend& b, const ModelOptions& o)

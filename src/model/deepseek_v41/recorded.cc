@@ -138,27 +138,16 @@ float* Model::Impl::RunTabled(const Step& step, const Caches& caches, int64_t n)
   DI_CHECK(static_cast<int64_t>(step.logit_rows.size()) <= n);
   SetTables(step, n - real);
   Recorded& recorded = recordings[n];
-  if (recorded.ran && !(recorded.caches == caches)) recorded = {};
-  if (recorded.ops == nullptr && recorded.ran && recording_works) {
-    dev.BeginRecording();
+  if (!(recorded.caches == caches)) recorded = {.caches = caches};
+  recorded.ops.Run(dev, [&] {
     RunLayers(step, caches, nullptr);
-    Result<std::unique_ptr<backend::Recording>> ops = dev.EndRecording();
-    recording_works = ops.ok();
-    if (ops.ok()) recorded.ops = *std::move(ops);
-    recorded.taps = draft_taps.as<float>();
-  }
-  if (recorded.ops != nullptr) {
-    recorded.ops->Replay();
-  } else {
-    RunLayers(step, caches, nullptr);
-    recorded.taps = draft_taps.as<float>();
-    recorded.caches = caches;
-    recorded.ran = true;
-  }
+    recorded.taps = draft_taps.as<float>();  // row arrays change places as rows shrink; the ops keep theirs
+  });
   if (options.draft_taps) {
     tapped_rows.resize(static_cast<size_t>(real));
     for (size_t i = 0; i < tapped_rows.size(); ++i) tapped_rows[i] = static_cast<int32_t>(i);
-    tapped_values = recorded.taps + (n - real) * (draft_taps.row_bytes() / kFloat);
+    tapped_values = recorded.taps;
+    first_tap = n - real;
   }
   first_logit_row = n - static_cast<int64_t>(step.logit_rows.size());
   return logits.as<float>() + first_logit_row * config.vocab_size;

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(SampleParams p, unsigne
 
 __global__ void TokensKernel(SampleParams p, const unsigned long long* best) {
   const int64_t r = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (r < p.rows) p.tokens[r] = best[r] == 0 ? -1 : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(best[r]));
+  if (r < p.rows) p.tokens[r] = best[r] == 0 ? p.no_token : static_cast<int32_t>(0xFFFFFFFFu - static_cast<uint32_t>(best[r]));
 }
 
 }  // namespace
