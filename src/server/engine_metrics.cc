@@ -12,16 +12,16 @@ using prometheus::MetricType;
 const prometheus::Histogram::BucketBoundaries kSeconds = {0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 const prometheus::Histogram::BucketBoundaries kTokenSeconds = {0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 1};
 
-void Add(const char* name, const char* help, MetricType type, int64_t value, std::vector<MetricFamily>* families) {
+void Add(const char* name, const char* help, MetricType type, double value, std::vector<MetricFamily>* families) {
   MetricFamily family;
   family.name = name;
   family.help = help;
   family.type = type;
   prometheus::ClientMetric metric;
   if (type == MetricType::Counter) {
-    metric.counter.value = static_cast<double>(value);
+    metric.counter.value = value;
   } else {
-    metric.gauge.value = static_cast<double>(value);
+    metric.gauge.value = value;
   }
   family.metric.push_back(metric);
   families->push_back(std::move(family));
@@ -65,18 +65,21 @@ std::vector<MetricFamily> EngineMetrics::Collect() const {
   std::vector<MetricFamily> f;
   constexpr auto kCounter = MetricType::Counter;
   constexpr auto kGauge = MetricType::Gauge;
-  Add("deepinfer_requests_running", "Requests in the batch.", kGauge, s.requests_running, &f);
-  Add("deepinfer_requests_waiting", "Requests that wait for a place in it.", kGauge, s.requests_waiting, &f);
-  Add("deepinfer_steps_total", "Forward passes.", kCounter, s.steps, &f);
-  Add("deepinfer_step_rows_total", "Rows of forward passes.", kCounter, s.rows, &f);
-  Add("deepinfer_prompt_tokens_total", "Tokens of prompts.", kCounter, s.prompt_tokens, &f);
-  Add("deepinfer_cached_tokens_total", "Of those, tokens whose KV came from the cache.", kCounter, s.cached_tokens, &f);
-  Add("deepinfer_answer_tokens_total", "Tokens of answers.", kCounter, s.answer_tokens, &f);
-  Add("deepinfer_preemptions_total", "Requests that lost their place to others.", kCounter, s.preemptions, &f);
-  Add("deepinfer_cache_blocks", "Blocks of the KV cache.", kGauge, s.blocks, &f);
-  Add("deepinfer_cache_blocks_available", "Blocks that no running request holds.", kGauge, s.blocks_available, &f);
-  Add("deepinfer_cache_bytes", "Memory of the KV cache.", kGauge, s.cache_bytes, &f);
-  Add("deepinfer_scratch_bytes", "Memory of a step's intermediate results.", kGauge, s.scratch_bytes, &f);
+  Add("deepinfer_requests_running", "Requests in the batch.", kGauge, static_cast<double>(s.requests_running), &f);
+  Add("deepinfer_requests_waiting", "Requests that wait for a place in it.", kGauge, static_cast<double>(s.requests_waiting), &f);
+  Add("deepinfer_steps_total", "Forward passes.", kCounter, static_cast<double>(s.steps), &f);
+  Add("deepinfer_step_rows_total", "Rows of forward passes.", kCounter, static_cast<double>(s.rows), &f);
+  Add("deepinfer_prompt_tokens_total", "Tokens of prompts.", kCounter, static_cast<double>(s.prompt_tokens), &f);
+  Add("deepinfer_cached_tokens_total", "Of those, tokens whose KV came from the cache.", kCounter,
+      static_cast<double>(s.cached_tokens), &f);
+  Add("deepinfer_answer_tokens_total", "Tokens of answers.", kCounter, static_cast<double>(s.answer_tokens), &f);
+  Add("deepinfer_preemptions_total", "Requests that lost their place to others.", kCounter, static_cast<double>(s.preemptions), &f);
+  Add("deepinfer_cache_blocks", "Blocks of the KV cache.", kGauge, static_cast<double>(s.blocks), &f);
+  Add("deepinfer_cache_blocks_available", "Blocks that no running request holds.", kGauge, static_cast<double>(s.blocks_available), &f);
+  Add("deepinfer_cache_bytes", "Memory of the KV cache.", kGauge, static_cast<double>(s.cache_bytes), &f);
+  Add("deepinfer_scratch_bytes", "Memory of a step's intermediate results.", kGauge, static_cast<double>(s.scratch_bytes), &f);
+  Add("deepinfer_device_idle_seconds_total", "Time in which the device had nothing to do between steps; 0 on the CPU.", kCounter,
+      s.device_idle_seconds, &f);
   AddByPlace("deepinfer_drafts_verified_total", "Drafts verified, by place in their block.", s.drafts_verified, &f);
   AddByPlace("deepinfer_drafts_accepted_total", "Drafts accepted, by place in their block.", s.drafts_accepted, &f);
   return f;
