@@ -105,13 +105,16 @@ Result<int32_t> Choice::Pick(std::span<const float> logits, uint32_t position, c
   }
   const std::optional<int32_t> token = sampler_.Sample(
       settings_.sampling, {.logits = logits, .position = position, .counts = &counts_, .mask = *allowed});
-  if (!token) return Error(Code::kInternal, "no token is allowed here, or the model gave no logit that is a number");
+  if (!token) return NoToken();
   return *token;
 }
 
 Status Choice::Append(int32_t token) {
   if (grammar_) DI_RETURN_IF_ERROR(grammar_->Accept(token));
-  if (settings_.sampling.has_penalties()) ++counts_.answer[token];
+  if (settings_.sampling.has_penalties()) {
+    ++counts_.answer[token];
+    if (edits_listed_) NoteEdit(token);
+  }
   answer_.push_back(token);
   return Status();
 }
@@ -129,22 +132,8 @@ Drawn Choice::Draw(std::span<const float> logits, uint32_t position) {
   return drawn;
 }
 
-std::optional<backend::SampleDraw> Choice::PlainDraw(uint32_t position) const {
-  const sampling::SamplingParams& p = settings_.sampling;
-  const bool filtered = p.top_k > 0 || p.top_p < 1 || p.min_p > 0;
-  const bool masked = grammar_ || !settings_.bad_words.empty() || static_cast<int64_t>(answer_.size()) < settings_.min_tokens;
-  if (masked || settings_.logprobs || p.has_penalties() || !p.logit_bias.empty() || (filtered && !p.greedy())) return std::nullopt;
-  const sampling::NoiseKey key{.seed = p.seed, .position = position, .choice = p.choice};
-  return backend::SampleDraw{.seed = key.seed,
-                             .position = key.position,
-                             .choice = key.choice,
-                             .stream = key.stream_word(),
-                             .temperature = p.greedy() ? 0.0f : p.temperature};
-}
-
-Drawn Choice::Take(int32_t token) {
-  if (token >= 0) return GoOn(token);
-  return GoOn(Error(Code::kInternal, "the model gave no logit that is a number"));
+Status Choice::NoToken() {
+  return Error(Code::kInternal, "no token is allowed here, or the model gave no logit that is a number");
 }
 
 Drawn Choice::GoOn(const Result<int32_t>& token) {
@@ -161,22 +150,24 @@ Drawn Choice::GoOn(const Result<int32_t>& token) {
 std::optional<int32_t> Choice::Draft(std::span<const float> logits, uint32_t position) {
   if (grammar_) Fill(&draft_mask_);
   const Result<int32_t> token = Pick(logits, position, grammar_ ? &draft_mask_ : nullptr);
-  return TakeDraft(token.ok() ? *token : -1);
+  return token.ok() && Suppose(*token) ? std::optional<int32_t>(*token) : std::nullopt;
 }
 
-std::optional<int32_t> Choice::TakeDraft(int32_t token) {
-  if (token < 0 || !Append(token).ok()) return std::nullopt;
+bool Choice::Suppose(int32_t token) {
+  if (token < 0 || !Append(token).ok()) return false;
   ++drafted_;
-  return token;
+  return true;
 }
 
-void Choice::DropDrafts() {
-  if (grammar_) grammar_->Rollback(drafted_);
-  for (; drafted_ > 0; --drafted_) {
+void Choice::DropDrafts(size_t count) {
+  if (grammar_) grammar_->Rollback(count);
+  drafted_ -= count;
+  for (; count > 0; --count) {
     if (settings_.sampling.has_penalties()) {
-      const auto count = counts_.answer.find(answer_.back());
+      const auto counted = counts_.answer.find(answer_.back());
       // A count of 0 would still be penalised as present.
-      if (--count->second == 0) counts_.answer.erase(count);
+      if (--counted->second == 0) counts_.answer.erase(counted);
+      if (edits_listed_) NoteEdit(answer_.back());
     }
     answer_.pop_back();
   }

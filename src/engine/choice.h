@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/api/ops.h"
@@ -49,6 +50,15 @@ struct Drawn {
   std::optional<sampling::Logprobs> logprobs;
 };
 
+// A draw that a device makes. The lists are the choice's and change with it.
+struct DeviceDraw {
+  backend::AdjustedDraw draw;  // without places in lists
+  bool plain = true;           // draw.draw alone counts
+  std::span<const uint32_t> mask;  // empty: every token is allowed
+  std::span<const backend::LogitEdit> edits, overrides;  // overrides: of tokens that are supposed
+  std::optional<int> logprobs;
+};
+
 class Choice {
  public:
   Choice(ChoiceSettings settings, std::span<const int32_t> prompt, std::optional<AnswerGrammar> grammar = {});
@@ -60,16 +70,22 @@ class Choice {
   void PrepareMasks(std::span<const int32_t> drafts = {});
   // Draws the token at `position`; the answer goes on behind it.
   Drawn Draw(std::span<const float> logits, uint32_t position);
-  // The draw at `position`, for a device that holds the logits, where they, the seed and the position decide alone what
-  // comes now and behind it; Take then goes on with the token that came of it (-1: none).
-  std::optional<backend::SampleDraw> PlainDraw(uint32_t position) const;
-  Drawn Take(int32_t token);
+  // The draw at `position` for a device that holds the logits; nothing where the host has to make it. Take then goes on with
+  // what came of it (token -1: none). Suppose goes on behind a token that may turn out not to be drawn, so that the draw
+  // behind it can be planned too; false: it cannot be drawn. DropDrafts forgets what was supposed.
+  std::optional<DeviceDraw> PlanDraw(uint32_t position, int64_t vocab);
+  Drawn Take(int32_t token, std::optional<sampling::Logprobs> logprobs);
+  bool Suppose(int32_t token);
+  // Seed and temperature alone, as drafts may be drawn: a draft is no more than a guess.
+  backend::SampleDraw PlainDraw(uint32_t position) const;
+  // Whether a draft that is drawn so is worth its while.
+  bool DraftsPlainly() const;
   // The token that Draw would take at `position` if those drafted before it were part of the answer; nothing where no
   // token is allowed. DropDrafts forgets them all.
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
-  // The same for a token that a device drew (PlainDraw; -1: none).
-  std::optional<int32_t> TakeDraft(int32_t token);
-  void DropDrafts();
+  void DropDrafts() { DropDrafts(drafted_); }
+  // The last ones of them.
+  void DropDrafts(size_t count);
 
   // Log-probabilities of the prompt, for a choice that wants them: its rows in order, some perhaps again (a resumed
   // request), which are dropped.
@@ -101,7 +117,11 @@ class Choice {
   // The token at `position`, or why there is none.
   Result<int32_t> Pick(std::span<const float> logits, uint32_t position, const Mask* mask);
   Status Append(int32_t token);
+  // Of choice_device.cc: the list of edits as it stands, and one of its tokens after the counts changed.
+  void ListEdits();
+  void NoteEdit(int32_t token);
   Drawn GoOn(const Result<int32_t>& token);
+  static Status NoToken();
 
   ChoiceSettings settings_;
   std::vector<int32_t> prompt_;  // only where its log-probabilities are wanted
@@ -120,6 +140,11 @@ class Choice {
   size_t masks_ready_ = 0, masks_used_ = 0;
   std::vector<int32_t> expected_;   // mask i + 1 supposes that draw i gave expected_[i]
   Mask draft_mask_;
+
+  // What penalties and bias make of logits, for a device; kept up to date once it was asked for.
+  bool edits_listed_ = false, edits_known_ = true;
+  std::vector<backend::LogitEdit> edits_, overrides_;
+  std::unordered_map<int32_t, size_t> edit_places_;
 };
 
 }  // namespace deepinfer::engine

@@ -116,7 +116,7 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
   draws_.Begin(requests.size());
   const auto position = [&](size_t r) { return static_cast<uint32_t>(requests[r].position + 1 + j); };
   for (size_t r = 0; r < requests.size(); ++r) {
-    if (open_[r] != 0) places_[r] = draws_.Add(requests[r].choice->PlainDraw(position(r)), static_cast<int32_t>(r));
+    if (open_[r] != 0) draws_.Add(requests[r].choice.get(), position(r), static_cast<int32_t>(r), {}, std::span(places_).subspan(r, 1));
   }
   draws_.Queue(rows_.as<float>(), &logits_);
   Keep(device.Synchronize());
@@ -125,8 +125,12 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
   for (size_t r = 0; r < requests.size(); ++r) {
     if (open_[r] == 0) continue;
     DraftRequest& request = requests[r];
-    const std::optional<int32_t> token = places_[r] ? request.choice->TakeDraft(draws_.token(*places_[r]))
-                                                    : request.choice->Draft(std::span(logits_).subspan(r * vocab, vocab), position(r));
+    std::optional<int32_t> token;
+    if (!places_[r]) {
+      token = request.choice->Draft(std::span(logits_).subspan(r * vocab, vocab), position(r));
+    } else if (request.choice->Suppose(draws_.token(*places_[r]))) {
+      token = draws_.token(*places_[r]);
+    }
     // Behind an end token nothing follows; the row that draws it runs without a draft.
     open_[r] = token.has_value() && !request.choice->IsEnd(*token);
     if (open_[r] == 0) continue;
@@ -155,7 +159,7 @@ int32_t Drafter::ListAnchors(std::span<const DraftRequest> requests) {
 void Drafter::Queue(std::vector<DraftRequest> requests) {
   std::sort(requests.begin(), requests.end(), [](const DraftRequest& a, const DraftRequest& b) { return a.slot < b.slot; });
   const auto hosted = std::stable_partition(requests.begin(), requests.end(), [&](const DraftRequest& request) {
-    return draws_.on() && request.choice->PlainDraw(static_cast<uint32_t>(request.position + 1)).has_value();
+    return draws_.on() && request.choice->DraftsPlainly();
   });
   chained_.assign(requests.begin(), hosted);
   QueueChain();
@@ -168,7 +172,7 @@ void Drafter::QueueChain() {
   chain_draws_.clear();
   for (int32_t j = 0; j < chain_drafts_; ++j) {
     for (const DraftRequest& request : chained_) {
-      chain_draws_.push_back(*request.choice->PlainDraw(static_cast<uint32_t>(request.position + 1 + j)));
+      chain_draws_.push_back(request.choice->PlainDraw(static_cast<uint32_t>(request.position + 1 + j)));
     }
   }
   model_->RunChain(anchors_, windows_, chain_drafts_, chain_draws_);

@@ -211,8 +211,14 @@ void StepExecutor::Run(StepJob* job) {
   const Clock::time_point start = Clock::now();
   BuildStep(*job);
   StartMasks(*job);
-  ListDraws(*job);
-  Forward(*job);
+  draws_.Begin(logit_rows_.size());
+  row_draws_.assign(logit_rows_.size(), std::nullopt);
+  fork_draws_.assign(job->plan.forks.size(), std::nullopt);
+  ListDraws(*job, /*with_grammar=*/false);
+  const float* device_logits = Forward(*job);
+  if (draws_.on()) masks_.Wait();  // the pass runs meanwhile
+  ListDraws(*job, /*with_grammar=*/true);
+  draws_.Queue(device_logits, &logits_);
   job->status = loaded_.backend().Synchronize();
   if (job->status.ok()) job->status = std::move(drafts_made);
   if (job->status.ok()) job->status = ScorePrompts();
@@ -250,7 +256,7 @@ void StepExecutor::StartMasks(const StepJob& job) {
   masks_.Start(mask_work_);
 }
 
-void StepExecutor::Forward(const StepJob& job) {
+const float* StepExecutor::Forward(const StepJob& job) {
   memory_.SetTables(job.tables);
   const float* device_logits = nullptr;
   if (!ids_.empty()) {
@@ -269,29 +275,26 @@ void StepExecutor::Forward(const StepJob& job) {
       slots_[static_cast<size_t>(copy.to)] = slots_[static_cast<size_t>(copy.from)];
     }
   }
-  draws_.Queue(device_logits, &logits_);
+  return device_logits;
 }
 
-void StepExecutor::ListDraws(const StepJob& job) {
-  draws_.Begin(logit_rows_.size());
-  row_draws_.assign(logit_rows_.size(), std::nullopt);
-  fork_draws_.assign(job.plan.forks.size(), std::nullopt);
-  const auto add = [&](const Choice& choice, const PlanEntry& entry, size_t row, int32_t behind) {
-    const int64_t position = slots_[static_cast<size_t>(entry.slot)].length + behind;
-    return draws_.Add(choice.PlainDraw(static_cast<uint32_t>(position)), static_cast<int32_t>(row));
+void StepExecutor::ListDraws(const StepJob& job, bool with_grammar) {
+  const auto add = [&](Choice* choice, const PlanEntry& entry, int32_t row, std::span<const int32_t> drafts,
+                       std::span<std::optional<size_t>> places) {
+    if (choice->has_grammar() != with_grammar) return;
+    draws_.Add(choice, static_cast<uint32_t>(slots_[static_cast<size_t>(entry.slot)].length), row, drafts, places);
   };
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
     const PlanEntry& entry = job.plan.entries[i];
     const int32_t draws = entry.kind == EntryKind::kDecode ? entry_rows_[i].count : entry.samples ? 1 : 0;
-    for (int32_t r = 0; r < draws; ++r) {
-      const auto row = static_cast<size_t>(entry_rows_[i].first_logit + r);
-      row_draws_[row] = add(*job.entry_choices[i], entry, row, r);
-    }
+    if (draws == 0) continue;
+    const int32_t row = entry_rows_[i].first_logit;
+    const auto places = std::span(row_draws_).subspan(static_cast<size_t>(row), static_cast<size_t>(draws));
+    add(job.entry_choices[i].get(), entry, row, slots_[static_cast<size_t>(entry.slot)].drafts.tokens, places);
   }
   for (size_t f = 0; f < job.plan.forks.size(); ++f) {
     const auto leader = static_cast<size_t>(job.plan.forks[f].entry);
-    const auto row = static_cast<size_t>(entry_rows_[leader].first_logit);
-    fork_draws_[f] = add(*job.fork_choices[f], job.plan.entries[leader], row, 0);
+    add(job.fork_choices[f].get(), job.plan.entries[leader], entry_rows_[leader].first_logit, {}, std::span(fork_draws_).subspan(f, 1));
   }
 }
 
@@ -342,7 +345,8 @@ sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, in
   for (int32_t r = 0; r < rows && !result.failed && !result.finished; ++r) {
     const auto logits = std::span(logits_).subspan(static_cast<size_t>(first_logit + r) * vocab, vocab);
     const std::optional<size_t> place = places[static_cast<size_t>(r)];
-    Drawn drawn = place ? choice->Take(draws_.token(*place)) : choice->Draw(logits, static_cast<uint32_t>(slot.length));
+    Drawn drawn = place ? choice->Take(draws_.token(*place), draws_.logprobs(*place))
+                        : choice->Draw(logits, static_cast<uint32_t>(slot.length));
     if (drawn.failed) {
       // Behind accepted drafts: the next step finds the same, as it would have without drafts.
       result.failed = r == 0;

@@ -119,9 +119,10 @@ class StepExecutor {
   // Decides how many drafts the decode entries verify; fills verify_.
   void ChooseDrafts(const StepJob& job);
   void StartMasks(const StepJob& job);
-  // Which draws the device makes.
-  void ListDraws(const StepJob& job);
-  void Forward(const StepJob& job);
+  // Which draws the device makes, of choices with a grammar or of those without.
+  void ListDraws(const StepJob& job, bool with_grammar);
+  // Returns the logits, on the device.
+  const float* Forward(const StepJob& job);
   // Log-probabilities of prompts: logits some rows at a time, so that memory has a limit.
   Status ScorePrompts();
   void Select(StepJob* job);

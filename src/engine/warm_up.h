@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Before the first request, on a backend with memory of its own: steps of the largest shape and of every shape that is
-// recorded, those of the draft model (`drafter`, or none) among them, so that whatever they need is taken now, and memory that does not suffice is an error at start. And the plan
-// of that memory, for people.
+// recorded, those of the draft model among them, so that whatever they need is taken now, and memory that does not suffice
+// is an error at start. And the plan of that memory, for people.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct WarmUpResult {
   int64_t recording_bytes = 0;  // of the device
 };
 
-// Runs the steps on slots whose tables point at the first blocks and pages, which are left with garbage.
+// `drafter`: or none. Runs the steps on slots whose tables point at the first blocks and pages, which are left with garbage.
 // Does nothing where the backend does not record. Errors: kResourceExhausted, kInternal (a device error).
 Result<WarmUpResult> WarmUp(const LoadedModel& loaded, const sched::Config& config, KvMemory* memory,
                             model::deepseek_v41::Model* model, Drafter* drafter);

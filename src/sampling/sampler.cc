@@ -181,15 +181,17 @@ void Sampler::KeepTopP(float top_p) {
   Truncate(kept);
 }
 
+Logprobs FinishLogprobs(double norm, float chosen, std::vector<TokenLogprob> best) {
+  for (TokenLogprob& entry : best) entry.logprob = static_cast<float>(entry.logprob - norm);
+  return {.chosen = static_cast<float>(chosen - norm), .top = std::move(best)};
+}
+
 Logprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen, size_t count) {
-  const double norm = LogSumExp(logits);
-  const auto logprob = [&](int32_t token) { return static_cast<float>(logits[static_cast<size_t>(token)] - norm); };
-  Logprobs result{.chosen = logprob(chosen)};
   const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
     return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
   };
   // A heap with the worst in front; its entries hold logits until all are known.
-  std::vector<TokenLogprob>& top = result.top;
+  std::vector<TokenLogprob> top;
   count = std::min(count, logits.size());
   top.reserve(count);
   for (size_t t = 0; t < logits.size() && count > 0; ++t) {
@@ -204,8 +206,7 @@ Logprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen, size_t c
     }
   }
   std::sort_heap(top.begin(), top.end(), better);
-  for (TokenLogprob& entry : top) entry.logprob = logprob(entry.token);
-  return result;
+  return FinishLogprobs(LogSumExp(logits), logits[static_cast<size_t>(chosen)], std::move(top));
 }
 
 }  // namespace deepinfer::sampling

@@ -67,5 +67,8 @@ struct Logprobs {
 
 // Natural log-probabilities under softmax(logits): of `chosen` and of the `count` best tokens.
 Logprobs ComputeLogprobs(std::span<const float> logits, int32_t chosen, size_t count);
+// The same from what a device read of the row: `norm` = LogSumExp, the logit of the chosen token, and the best tokens in
+// order with their logits in place of log-probabilities.
+Logprobs FinishLogprobs(double norm, float chosen, std::vector<TokenLogprob> best);
 
 }  // namespace deepinfer::sampling

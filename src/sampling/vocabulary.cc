@@ -169,7 +169,9 @@ DI_VECTOR_CLONES double LogSumExp(std::span<const float> logits) {
   for (size_t i = whole; i < logits.size(); ++i) sums[i - whole] += static_cast<double>(FixedExp(logits[i] - top));
   double sum = 0;
   for (const double part : sums) sum += part;
-  return static_cast<double>(top) + std::log(sum);
+  return LogSumExp(top, sum);
 }
+
+double LogSumExp(float top, double sum) { return static_cast<double>(top) + std::log(sum); }
 
 }  // namespace deepinfer::sampling

@@ -20,7 +20,9 @@ int32_t NoisyArgMax(const NoiseKey& key, std::span<const float> scores);
 // out[i] = Gumbel(key, i).
 void GumbelAll(const NoiseKey& key, std::span<float> out);
 
-// log(sum of e^logit): terms by FixedExp, within 2 ulp, fp64 sums by id mod 16, joined in order.
+// log(sum of e^logit): terms by FixedExp, within 2 ulp, fp64 sums by id mod 16, joined in order. The other one is for a device
+// that made the sum, in the same order, of e^(logit - top).
 double LogSumExp(std::span<const float> logits);
+double LogSumExp(float top, double sum);
 
 }  // namespace deepinfer::sampling

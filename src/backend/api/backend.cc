@@ -29,6 +29,8 @@ Result<std::unique_ptr<Recording>> Backend::EndRecording() {
   return Error(Code::kUnimplemented, "the {} backend cannot record ops", name());
 }
 void Backend::Sample(const SampleParams&) { DI_CHECK(!"Sample: not implemented by this backend"); }
+void Backend::SampleAdjusted(const SampleAdjustedParams&) { DI_CHECK(!"SampleAdjusted: not implemented by this backend"); }
+void Backend::ReadLogits(const RowLogitsParams&) { DI_CHECK(!"ReadLogits: not implemented by this backend"); }
 void Backend::HcSum(const HcSumParams&) { DI_CHECK(!"HcSum: not implemented by this backend"); }
 void Backend::Add(const AddParams&) { DI_CHECK(!"Add: not implemented by this backend"); }
 

@@ -141,6 +141,8 @@ class Backend {
   // Drawing where the logits are. Backends whose logits the host reads at no cost leave it to the host.
   virtual bool can_sample() const { return false; }
   virtual void Sample(const SampleParams& p);
+  virtual void SampleAdjusted(const SampleAdjustedParams& p);
+  virtual void ReadLogits(const RowLogitsParams& p);
 
  protected:
   friend class Buffer;

@@ -340,6 +340,63 @@ struct SampleParams {
   int32_t* tokens;          // out [rows]
 };
 
+// What penalties and bias make of a token's logit l (sampling/sampler.h): l / repeat where l > 0, else l * repeat; then
+// - off, then + bias.
+struct LogitEdit {
+  int32_t token = 0;
+  float repeat = 1;
+  float off = 0;
+  float bias = 0;
+};
+
+// A draw with all that sampling/sampler.h knows, with the same bits. A token is in at most one of the edits, and in at most
+// one of the overrides, which stand for its edit.
+struct AdjustedDraw {
+  SampleDraw draw;
+  int32_t first_edit = 0;  // among SampleAdjustedParams::edits
+  int32_t num_edits = 0;
+  int32_t first_override = 0;
+  int32_t num_overrides = 0;
+  int32_t mask = -1;  // row of the masks; -1: every token is allowed
+  int32_t top_k = 0;  // 0: off
+  float top_p = 1;
+  float min_p = 0;
+};
+
+inline constexpr int64_t kAdjustedVocabMax = int64_t{1} << 19;
+
+struct SampleAdjustedParams {
+  int64_t rows;
+  int64_t vocab;              // at most kAdjustedVocabMax
+  const float* logits;        // [.., vocab]
+  const AdjustedDraw* draws;  // [rows]
+  const LogitEdit* edits;
+  const uint32_t* masks;      // [.., mask_words]: bit t of a row = token t is allowed
+  int64_t mask_words;         // at least vocab / 32, rounded up
+  int32_t* tokens;            // out [rows]; -1: none is allowed, or no logit is above minus infinity
+};
+
+// What log-probabilities are made of (sampling/sampler.h, FinishLogprobs).
+inline constexpr int32_t kTopLogitsMax = 32;
+struct RowLogits {
+  float chosen;  // logit of the token
+  float top;     // the highest logit
+  double sum;    // of e^(logit - top), in sampling/vocabulary.h's order
+  int32_t tokens[kTopLogitsMax];  // the best, in order
+  float logits[kTopLogitsMax];
+};
+
+struct RowLogitsParams {
+  int64_t rows;
+  int64_t vocab;
+  const float* logits;         // [.., vocab]
+  const int32_t* logits_rows;  // [rows]
+  const int32_t* tokens;
+  const int32_t* token_at;     // [rows]: places in `tokens`; where -1 lies, nothing is written for the row
+  const int32_t* best;         // [rows]: how many of the best, at most kTopLogitsMax and vocab
+  RowLogits* out;              // [rows]
+};
+
 // dst row i = src row index[i].
 struct GatherRowsParams {
   int64_t rows;

@@ -84,6 +84,8 @@ class CudaBackend final : public Backend {
   void GatherRows(const GatherRowsParams& p) override { Run(cuda::GatherRows, p, "gather rows"); }
   bool can_sample() const override { return true; }
   void Sample(const SampleParams& p) override { Run(cuda::Sample, p, "sample"); }
+  void SampleAdjusted(const SampleAdjustedParams& p) override { Run(cuda::SampleAdjusted, p, "sample adjusted"); }
+  void ReadLogits(const RowLogitsParams& p) override { Run(cuda::ReadLogits, p, "read logits"); }
   void HcSum(const HcSumParams& p) override { Run(cuda::HcSum, p, "hyper-connection sum"); }
   void Add(const AddParams& p) override { Run(cuda::Add, p, "add"); }
 

@@ -29,6 +29,8 @@ void Route(Context& context, const RouteParams& p);
 void Experts(Context& context, const ExpertsParams& p);
 void GatherRows(Context& context, const GatherRowsParams& p);
 void Sample(Context& context, const SampleParams& p);
+void SampleAdjusted(Context& context, const SampleAdjustedParams& p);
+void ReadLogits(Context& context, const RowLogitsParams& p);
 void HcSum(Context& context, const HcSumParams& p);
 void Add(Context& context, const AddParams& p);
 

@@ -13,6 +13,8 @@ void HcMix(const HcMixParams& p);
 void HcCollapse(const HcCollapseParams& p);
 void HcExpand(const HcExpandParams& p);
 void Sample(const SampleParams& p);
+void SampleAdjusted(const SampleAdjustedParams& p);
+void ReadLogits(const RowLogitsParams& p);
 void HcSum(const HcSumParams& p);
 void Linear(const LinearParams& p);
 void Add(const AddParams& p);

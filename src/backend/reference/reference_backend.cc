@@ -34,6 +34,8 @@ class ReferenceBackend final : public Backend {
   void HcExpand(const HcExpandParams& p) override { reference::HcExpand(p); }
   bool can_sample() const override { return true; }
   void Sample(const SampleParams& p) override { reference::Sample(p); }
+  void SampleAdjusted(const SampleAdjustedParams& p) override { reference::SampleAdjusted(p); }
+  void ReadLogits(const RowLogitsParams& p) override { reference::ReadLogits(p); }
   void HcSum(const HcSumParams& p) override { reference::HcSum(p); }
   void Linear(const LinearParams& p) override { reference::Linear(p); }
   void Add(const AddParams& p) override { reference::Add(p); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawing tokens from logits. A maximum has no order, so blocks join theirs by an atomic one: the result is fixed.
-#include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/sample/keys.cuh"
 #include "numeric/gumbel.h"
 
 namespace deepinfer::backend::cuda {
@@ -10,13 +10,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kSlices = 32;     // of the vocabulary; a row alone keeps many multiprocessors busy
 constexpr int kWordTokens = 4;  // tokens that share one call of Philox
-
-// Greater for a better score, then for a lower id; 0: none. Minus and plus zero are equal.
-__device__ unsigned long long Key(float score, uint32_t token) {
-  const unsigned bits = __float_as_uint(score + 0.0f);
-  const unsigned ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<unsigned long long>(ordered) << 32 | (0xFFFFFFFFu - token);
-}
 
 __global__ void __launch_bounds__(kThreads) SampleKernel(SampleParams p, unsigned long long* best) {
   __shared__ unsigned long long shared[kThreads / kWarp];
@@ -36,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(SampleParams p, unsigne
       float score = logits[token];
       if (!(score > -INFINITY)) continue;
       if (draw.temperature != 0.0f) score = score / draw.temperature + numeric::GumbelOf(c[i]);
-      if (score == score) key = max(key, Key(score, static_cast<uint32_t>(token)));
+      if (score == score) key = max(key, static_cast<unsigned long long>(Key(score, static_cast<uint32_t>(token))));
     }
   }
   for (int offset = kWarp / 2; offset > 0; offset /= 2) key = max(key, __shfl_xor_sync(kAllLanes, key, offset));
