@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds everything the tests need and runs them all. The last line reads "N passed, N failed, N skipped".
 #   ./test.sh [CTEST OPTIONS]      e.g. ./test.sh -R tokenizer
-#   ./test.sh --cuda               the tests of the CUDA backend, on a machine with a card that it runs on
+#   ./test.sh --cuda               the tests of the CUDA backend, on a machine with a card that it runs on: ops, golden
+#                                  checkpoints, bundled model, drafts, draws, a small determinism soak
 set -euo pipefail
 cd "$(dirname "$0")"
 build_dir=${BUILD_DIR:-build}

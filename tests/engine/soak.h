@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <mutex>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include "core/check.h"
 #include "deepinfer/engine.h"
 #include "deepinfer/grammar.h"
+#include "engine/loaded_model.h"
 
 namespace deepinfer::soak {
 
@@ -29,6 +31,14 @@ struct Answer {
 using Answers = std::vector<Answer>;
 
 inline std::string g_backend = "cpu";
+
+// For main(): 0, or, after saying why, what ctest takes for a skipped test.
+inline int SkipWithoutBackend() {
+  const auto backend = engine::CreateBackend({.name = g_backend});
+  if (backend.ok()) return 0;
+  std::fprintf(stderr, "skipped: %s\n", backend.status().message().c_str());
+  return 77;
+}
 
 inline EngineOptions Options() {
   EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny",
