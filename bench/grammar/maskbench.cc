@@ -63,6 +63,7 @@ struct Bench {
   std::shared_ptr<const Vocabulary> vocabulary;
   std::vector<uint32_t> mask;
   double slow_us = 1e18;
+  std::string name;  // of the schema at hand
 
   // Whether the text is accepted token by token and complete at its end.
   Result<bool> Accepts(const CompiledGrammar& grammar, const std::vector<TokenId>& tokens, std::vector<double>* mask_us) {
@@ -76,7 +77,7 @@ struct Bench {
       mask_us->push_back(NowMicros() - start);
       if (mask_us->back() > slow_us) {
         const std::string_view tail = std::string_view(text).substr(text.size() - std::min<size_t>(text.size(), 60));
-        fmt::print("slow: {:.0f} us after {} at <{}>\n", mask_us->back(), tail, tokenizer->TokenBytes(token));
+        fmt::print("slow: {:.0f} us in {} after {} at <{}>\n", mask_us->back(), name, tail, tokenizer->TokenBytes(token));
       }
       DI_RETURN_IF_ERROR(filled);
       if (!ok) return false;
@@ -87,7 +88,7 @@ struct Bench {
 
   SchemaResult Schema(const Json& entry) {
     SchemaResult result;
-    result.name = entry.Find("name")->AsString();
+    result.name = name = entry.Find("name")->AsString();
     std::vector<std::pair<std::vector<TokenId>, bool>> tests;
     for (const Json& test : entry.Find("tests")->Items()) {
       tests.emplace_back(*tokenizer->EncodePlain(test.Find("data")->AsString()), test.Find("valid")->AsBool());

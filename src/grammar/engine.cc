@@ -43,7 +43,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const Constraint& constraint, con
 
 size_t Engine::bytes() const {
   return pool_.bytes() + goals_.bytes() + lexer_.bytes() + machine_.bytes() + graph_.size() * 1000 +
-         (masks_.size() + lexeme_masks_.size()) * vocabulary_->mask_words() * 4;
+         masks_.size() * vocabulary_->mask_words() * 4;
 }
 
 void Engine::StartCall() {
@@ -203,15 +203,15 @@ StateId Engine::Run(StateId state, std::string_view bytes, std::string* text) {
   return state;
 }
 
-Status Engine::FillMask(StateId state, const std::string& text, std::span<uint32_t> mask) {
+Status Engine::FillMask(StateId state, std::string* text, std::span<uint32_t> mask) {
   if (const uint32_t* known = mask_index_.Find(state)) {
     std::copy(masks_[*known].begin(), masks_[*known].end(), mask.begin());
     return Status();
   }
   by_text_ = false;
-  if (!FillInStrings(state, text, mask.data())) FillByWalk(state, text, mask);
+  Fill({state, text, mask.data()});
   if (machine_.IsComplete(state)) {
-    for (uint32_t stop : vocabulary_->stop_ids()) mask[stop / 32] |= 1u << (stop % 32);
+    for (uint32_t stop : vocabulary_->stop_ids()) SetBit(stop, mask.data());
   }
   if (!budget_.ok()) return budget_.failure();
   if (masks_.size() < kMasksMax && !by_text_) {

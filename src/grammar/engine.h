@@ -6,11 +6,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "deepinfer/grammar.h"
-#include "grammar/lexeme_mask.h"
 #include "grammar/machine.h"
 #include "grammar/vocabulary.h"
 
@@ -24,7 +22,8 @@ class Engine {
   StateId start() const { return start_; }
   // The state after `bytes`, where `text` is all that came before; kDeadState where they do not fit. Appends to text.
   StateId Run(StateId state, std::string_view bytes, std::string* text);
-  Status FillMask(StateId state, const std::string& text, std::span<uint32_t> mask);
+  // `text` is as it was when the call ends.
+  Status FillMask(StateId state, std::string* text, std::span<uint32_t> mask);
   bool IsComplete(StateId state) const { return machine_.IsComplete(state); }
   bool IsFinished(StateId state) const { return machine_.IsFinished(state); }
 
@@ -50,15 +49,19 @@ class Engine {
   Status Explore(const std::vector<GoalId>& roots);
   std::string WhyEmpty(GoalId goal);
   // engine_mask.cc
-  void Walk(const Trie& trie, uint32_t begin, uint32_t end, uint8_t covered, StateId at, StateId start, const std::string& text,
-            uint32_t* mask);
-  void FillAnyText(StateId state, LexId lexeme, uint32_t below, uint64_t chars, const std::string& text, uint32_t* mask);
-  void FillMostlyAnyText(StateId state, LexId lexeme, uint32_t below, uint32_t tag, const std::string& text, uint32_t* mask);
-  void FillByWalk(StateId state, const std::string& text, std::span<uint32_t> mask);
-  bool FillInStrings(StateId state, const std::string& text, uint32_t* mask);
-  void WalkSuffixes(const LexemeMask::Suffixes& suffixes, StateId start, StateId after, const std::string& text, uint32_t* mask);
-  const LexemeMask* MaskOf(LexId lexeme);
-  bool Verify(StateId state, int32_t token, const std::string& text);
+  // What is filled: the mask of a state, with the text before it (put back after each use).
+  struct Target {
+    StateId state;
+    std::string* text;
+    uint32_t* mask;
+  };
+  void Fill(const Target& target);
+  void FillAnyText(LexId lexeme, uint32_t below, uint64_t chars, const Target& target);
+  void FillMostlyAnyText(LexId lexeme, uint32_t below, uint32_t tag, const Target& target);
+  void FillString(LexId lexeme, uint32_t below, const Target& target);
+  const Trie& FillCovered(const Lexer::Coverage& coverage, uint32_t* mask) const;
+  void Walk(const Trie& trie, const Trie::Node& from, const Lexer::Coverage& covered, StateId at, const Target& target);
+  bool Verify(uint32_t token, const Target& target);
 
   CompileOptions options_;
   std::shared_ptr<const VocabularyImpl> vocabulary_;
@@ -71,8 +74,6 @@ class Engine {
   Program program_;
   std::vector<std::unique_ptr<Json>> schemas_;
   StateId start_ = kDeadState;
-  std::unordered_map<LexId, LexemeMask> lexeme_masks_;
-  std::unordered_map<LexId, uint32_t> lexeme_uses_;
   bool by_text_ = false;  // the last walk depended on more than the state
   FlatMap mask_index_;
   std::vector<std::vector<uint32_t>> masks_;

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+
+#include "core/utf8.h"
 
 namespace deepinfer::grammar {
 namespace {
@@ -24,9 +27,9 @@ uint64_t PowerOfTen(uint32_t n) {
 }  // namespace
 
 ExprPool::ExprPool(Budget* budget) : budget_(budget) {
-  nodes_.push_back({Kind::kEmpty, false, false, 1});
-  nodes_.push_back({Kind::kEpsilon, true, true, 2});
-  nodes_.push_back({Kind::kNot, true, false, 2, kEmpty});
+  nodes_.push_back({.kind = Kind::kEmpty, .dead = 1, .finite = true});
+  nodes_.push_back({.kind = Kind::kEpsilon, .nullable = true, .plain = true, .dead = 2, .finite = true});
+  nodes_.push_back({.kind = Kind::kNot, .nullable = true, .dead = 2, .a = kEmpty});
   set_nodes_.assign(1, kEmpty);
   key_to_node_.assign(1, 0);  // list 0 is the empty list and no node's key
 }
@@ -44,6 +47,7 @@ ExprId ExprPool::Make(const Node& node) {
   budget_->Spend();
   key_to_node_.push_back(static_cast<uint32_t>(nodes_.size()));
   nodes_.push_back(node);
+  nodes_.back().finite = FiniteByShape(node);
   return key_to_node_[id];
 }
 
@@ -61,7 +65,7 @@ ExprId ExprPool::Bytes(const ByteSet& set) {
   const uint32_t id = set_index_.Intern(words);
   if (id < set_nodes_.size()) return set_nodes_[id];
   sets_.push_back(set);
-  set_nodes_.push_back(Make({Kind::kBytes, false, true, 2, static_cast<uint32_t>(sets_.size() - 1)}));
+  set_nodes_.push_back(Make({.kind = Kind::kBytes, .plain = true, .dead = 2, .a = static_cast<uint32_t>(sets_.size() - 1)}));
   return set_nodes_[id];
 }
 
@@ -95,8 +99,8 @@ ExprId ExprPool::Concat(ExprId a, ExprId b) {
   heads.push_back(a);
   for (size_t i = heads.size(); i-- > 0;) {
     const Node &x = nodes_[heads[i]], &y = nodes_[b];
-    b = Make({Kind::kConcat, x.nullable && y.nullable, x.plain && y.plain,
-              static_cast<uint8_t>(x.plain && y.plain ? 2 : 0), heads[i], b});
+    b = Make({.kind = Kind::kConcat, .nullable = x.nullable && y.nullable, .plain = x.plain && y.plain,
+              .dead = static_cast<uint8_t>(x.plain && y.plain ? 2 : 0), .a = heads[i], .b = b});
   }
   return b;
 }
@@ -142,7 +146,8 @@ ExprId ExprPool::Or(std::vector<ExprId> list) {
     nullable |= nodes_[a].nullable;
     plain &= nodes_[a].plain;
   }
-  return Make({Kind::kOr, nullable, plain, static_cast<uint8_t>(plain || nullable ? 2 : 0), lists_.Intern(parts)});
+  return Make({.kind = Kind::kOr, .nullable = nullable, .plain = plain, .dead = static_cast<uint8_t>(plain || nullable ? 2 : 0),
+               .a = lists_.Intern(parts)});
 }
 
 ExprId ExprPool::And(std::vector<ExprId> list) {
@@ -176,14 +181,15 @@ ExprId ExprPool::And(std::vector<ExprId> list) {
   for (ExprId a : parts) {
     if (nodes_[a].kind == Kind::kNot && std::binary_search(parts.begin(), parts.end(), nodes_[a].a)) return kEmpty;
   }
-  return Make({Kind::kAnd, all_nullable, false, static_cast<uint8_t>(all_nullable ? 2 : 0), lists_.Intern(parts)});
+  return Make({.kind = Kind::kAnd, .nullable = all_nullable, .dead = static_cast<uint8_t>(all_nullable ? 2 : 0),
+               .a = lists_.Intern(parts)});
 }
 
 ExprId ExprPool::Not(ExprId a) {
   if (a == kEmpty) return kAll;
   const Node& node = nodes_[a];
   if (node.kind == Kind::kNot) return node.a;
-  return Make({Kind::kNot, !node.nullable, false, static_cast<uint8_t>(node.nullable ? 0 : 2), a});
+  return Make({.kind = Kind::kNot, .nullable = !node.nullable, .dead = static_cast<uint8_t>(node.nullable ? 0 : 2), .a = a});
 }
 
 ExprId ExprPool::Repeat(ExprId a, uint64_t min, uint64_t max) {
@@ -194,7 +200,9 @@ ExprId ExprPool::Repeat(ExprId a, uint64_t min, uint64_t max) {
   const Node node = nodes_[a];
   if (node.nullable) min = 0;
   if (node.kind == Kind::kRepeat && node.min == 0 && node.max == kNoMax) return a;
-  return Make({Kind::kRepeat, min == 0, node.plain, static_cast<uint8_t>(node.plain || min == 0 ? 2 : 0), a, 0, min, max});
+  const bool alive = node.plain || min == 0;
+  return Make({.kind = Kind::kRepeat, .nullable = min == 0, .plain = node.plain, .dead = static_cast<uint8_t>(alive ? 2 : 0), .a = a,
+               .min = min, .max = max});
 }
 
 bool ExprPool::IsRepeat(ExprId a, ExprId* inner, uint64_t* min, uint64_t* max) const {
@@ -227,9 +235,8 @@ ExprId ExprPool::Mod(uint64_t modulus, uint32_t scale, uint64_t remainder, uint3
     if (dead == 1) return kEmpty;
   }
   const uint64_t packed = (uint64_t{scale} << 32) | phase;
-  Node node{Kind::kMod, nullable, false, dead, static_cast<uint32_t>(remainder), static_cast<uint32_t>(remainder >> 32),
-            modulus, packed};
-  return Make(node);
+  return Make({.kind = Kind::kMod, .nullable = nullable, .dead = dead, .a = static_cast<uint32_t>(remainder),
+               .b = static_cast<uint32_t>(remainder >> 32), .min = modulus, .max = packed});
 }
 
 ExprId ExprPool::ModDerivative(const Node& node, uint8_t byte) {
@@ -419,24 +426,40 @@ const ByteSet& ExprPool::FirstBytes(ExprId a) {
   return first_sets_.emplace_back(result);
 }
 
-bool ExprPool::IsFinite(ExprId a) const {
-  const Node& node = nodes_[a];
+bool ExprPool::FiniteByShape(const Node& node) const {
   switch (node.kind) {
     case Kind::kEmpty:
     case Kind::kEpsilon:
     case Kind::kBytes:
       return true;
     case Kind::kConcat:
-      return IsFinite(node.a) && IsFinite(node.b);
+      return nodes_[node.a].finite && nodes_[node.b].finite;
     case Kind::kOr: {
       const auto list = lists_[node.a];
-      return std::all_of(list.begin(), list.end(), [&](ExprId child) { return IsFinite(child); });
+      return std::all_of(list.begin(), list.end(), [&](ExprId child) { return nodes_[child].finite; });
     }
     case Kind::kRepeat:
-      return node.max != kNoMax && IsFinite(node.a);
+      return node.max != kNoMax && nodes_[node.a].finite;
     default:
       return false;
   }
+}
+
+bool ExprPool::FirstCharacter(ExprId a, uint32_t* code_point) const {
+  std::string bytes;
+  while (bytes.size() < 4) {
+    const bool last = nodes_[a].kind == Kind::kBytes;
+    if (!last && nodes_[a].kind != Kind::kConcat) break;
+    const Node& head = last ? nodes_[a] : nodes_[nodes_[a].a];
+    if (head.kind != Kind::kBytes || sets_[head.a].count() != 1) break;
+    bytes.push_back(static_cast<char>(sets_[head.a]._Find_first()));
+    if (last) break;
+    a = nodes_[a].b;
+  }
+  if (bytes.empty()) return false;
+  const Utf8Char c = DecodeUtf8(bytes);
+  *code_point = c.code_point;
+  return c.valid;
 }
 
 bool ExprPool::IsButForFinitely(ExprId a, ExprId whole) const {
@@ -446,6 +469,24 @@ bool ExprPool::IsButForFinitely(ExprId a, ExprId whole) const {
   return std::all_of(list.begin(), list.end(), [&](ExprId child) {
     return child == whole || (nodes_[child].kind == Kind::kNot && IsFinite(nodes_[child].a));
   }) && std::find(list.begin(), list.end(), whole) != list.end();
+}
+
+bool ExprPool::IsEndless(ExprId a, ExprId text, ExprId character) {
+  const Node node = nodes_[a];
+  if (a == text || a == kAll) return true;
+  if (node.kind == Kind::kRepeat) return node.a == character && node.max == kNoMax;
+  if (node.kind == Kind::kConcat) return (node.a == text || node.a == kAll) && !IsEmpty(a);
+  if (node.kind != Kind::kOr && node.kind != Kind::kAnd) return false;
+  const auto span = lists_[node.a];
+  const std::vector<ExprId> list(span.begin(), span.end());
+  if (node.kind == Kind::kOr) return std::any_of(list.begin(), list.end(), [&](ExprId child) { return IsEndless(child, text, character); });
+  // What finitely many words are taken from goes on without end.
+  size_t others = 0;
+  for (ExprId child : list) {
+    if (nodes_[child].kind == Kind::kNot && nodes_[nodes_[child].a].finite) continue;
+    if (++others > 1 || !IsEndless(child, text, character)) return false;
+  }
+  return true;
 }
 
 ExprId ExprPool::WithoutFiniteExclusions(ExprId a) {

@@ -68,9 +68,13 @@ class ExprPool {
   // A superset of the bytes that a word can begin with.
   const ByteSet& FirstBytes(ExprId a);
   // Whether the language surely has finitely many words (by shape).
-  bool IsFinite(ExprId a) const;
+  bool IsFinite(ExprId a) const { return nodes_[a].finite; }
+  // Whether all words begin with one character, seen by shape, and which.
+  bool FirstCharacter(ExprId a, uint32_t* code_point) const;
   // Whether `a` is `whole` but for finitely many words that it denies, by shape.
   bool IsButForFinitely(ExprId a, ExprId whole) const;
+  // Whether some word begins with any given one of `text` (all words of `characters`), as far as that is plain from the shape.
+  bool IsEndless(ExprId a, ExprId text, ExprId character);
   // `a` with what denies only finitely many words left out of an intersection.
   ExprId WithoutFiniteExclusions(ExprId a);
   // The repeat node's fields, where `a` is one.
@@ -85,15 +89,17 @@ class ExprPool {
   static constexpr uint32_t kModInteger = 1;   // after an integer digit
   static constexpr uint32_t kModPoint = 2;     // kModPoint + n: n fraction digits read
   struct Node {
-    Kind kind;
-    bool nullable;
-    bool plain;    // built without and, not, multiple: never empty, as constructors drop kEmpty
-    uint8_t dead;  // 0 unknown, 1 empty, 2 not empty
+    Kind kind = Kind::kEmpty;
+    bool nullable = false;
+    bool plain = false;    // built without and, not, multiple: never empty, as constructors drop kEmpty
+    uint8_t dead = 0;      // 0 unknown, 1 empty, 2 not empty
+    bool finite = false;   // surely finitely many words, by shape; Make finds it out
     uint32_t a = 0, b = 0;  // children; byte-set or list id
     uint64_t min = 0, max = 0;
   };
 
   ExprId Make(const Node& node);
+  bool FiniteByShape(const Node& node) const;
   ExprId Mod(uint64_t modulus, uint32_t scale, uint64_t remainder, uint32_t phase);
   ExprId ModDerivative(const Node& node, uint8_t byte);
   ExprId ComputeDerivative(ExprId a, uint8_t byte);

@@ -19,19 +19,21 @@ inline uint64_t MixHash(uint64_t x) {
   return x;
 }
 
-// Open addressing, linear probing, no erase. Keys are arbitrary.
+// Open addressing, linear probing, no erase. Keys are arbitrary but for kNoKey.
 class FlatMap {
  public:
-  FlatMap() : slots_(64), used_(64, false) {}
+  static constexpr uint64_t kNoKey = UINT64_MAX;
+
+  FlatMap() : slots_(64) {}
 
   const uint32_t* Find(uint64_t key) const {
     for (size_t i = MixHash(key) & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
-      if (!used_[i]) return nullptr;
       if (slots_[i].key == key) return &slots_[i].value;
+      if (slots_[i].key == kNoKey) return nullptr;
     }
   }
 
-  // REQUIRES: the key is not there yet.
+  // REQUIRES: the key is not there yet, and not kNoKey.
   void Insert(uint64_t key, uint32_t value) {
     if ((size_ + 1) * 2 > slots_.size()) Grow();
     Place(key, value);
@@ -39,31 +41,27 @@ class FlatMap {
   }
 
   size_t size() const { return size_; }
-  size_t bytes() const { return slots_.size() * (sizeof(Slot) + 1); }
+  size_t bytes() const { return slots_.size() * sizeof(Slot); }
 
  private:
   struct Slot {
-    uint64_t key = 0;
+    uint64_t key = kNoKey;
     uint32_t value = 0;
   };
   void Place(uint64_t key, uint32_t value) {
     size_t i = MixHash(key) & (slots_.size() - 1);
-    while (used_[i]) i = (i + 1) & (slots_.size() - 1);
-    used_[i] = true;
+    while (slots_[i].key != kNoKey) i = (i + 1) & (slots_.size() - 1);
     slots_[i] = {key, value};
   }
   void Grow() {
     std::vector<Slot> slots(slots_.size() * 2);
-    std::vector<uint8_t> used(slots.size(), false);
     slots.swap(slots_);
-    used.swap(used_);
-    for (size_t i = 0; i < slots.size(); ++i) {
-      if (used[i]) Place(slots[i].key, slots[i].value);
+    for (const Slot& slot : slots) {
+      if (slot.key != kNoKey) Place(slot.key, slot.value);
     }
   }
 
   std::vector<Slot> slots_;
-  std::vector<uint8_t> used_;
   size_t size_ = 0;
 };
 
@@ -74,7 +72,11 @@ class ListPool {
 
   uint32_t Intern(std::span<const uint32_t> list) {
     uint64_t hash = 0x9e3779b97f4a7c15ULL + list.size();
-    for (uint32_t word : list) hash = MixHash(hash ^ word) + 0x632be59bd9b4e019ULL;
+    for (uint32_t word : list) {
+      hash = (hash ^ word) * 0xd6e8feb86659fd93ULL;
+      hash ^= hash >> 29;
+    }
+    hash = MixHash(hash);
     const uint32_t tag = static_cast<uint32_t>(hash >> 32);
     size_t i = hash & (index_.size() - 1);
     for (; index_[i] != 0; i = (i + 1) & (index_.size() - 1)) {

@@ -40,6 +40,18 @@ int SimpleEscape(uint8_t byte) {
   }
 }
 
+// Whether an unfinished escape can become this character.
+bool CanBecome(uint32_t escape, uint32_t c, Spelling spelling) {
+  const uint32_t stage = StageOf(escape);
+  if (spelling == Spelling::kUsual && c < 0x80 && std::isalnum(static_cast<int>(c))) return false;
+  if (stage <= kHex0) return true;
+  const bool second = stage >= kPair;
+  if (second && (c < 0x10000 || (c - 0x10000) >> 10 != HighOf(escape))) return false;
+  const uint32_t unit = second ? 0xDC00 + ((c - 0x10000) & 0x3FF) : c < 0x10000 ? c : 0xD800 + ((c - 0x10000) >> 10);
+  const uint32_t digits = second ? (stage >= kPair0 ? stage - kPair0 : 0) : stage - kHex0;
+  return unit >> (16 - 4 * digits) == ValueOf(escape) || digits == 0;
+}
+
 CodePointSet AsciiAlphanumeric() { return CodePointSet().Add('0', '9').Add('A', 'Z').Add('a', 'z'); }
 
 }  // namespace
@@ -55,11 +67,12 @@ Lexer::Lexer(ExprPool* pool, Budget* budget, Spelling spelling)
           spelling == Spelling::kAny ? any_char_ : Utf8Class(pool, AsciiAlphanumeric().Complement()), ExprPool::kAll)),
       plain_star_(pool->Star(Utf8Class(pool, PlainCharacters()))) {
   states_.emplace_back().kind = Kind::kClosed;
-  index_to_state_.push_back(kNoLex);
+  rows_.emplace_back().closed = true;
   ByteSet control;
   for (size_t i = 0; i < 0x20; ++i) control.set(i);
   string_special_ = {pool->Byte('"'), pool->Byte('\\'), pool->Bytes(control)};
   for (char c : std::string_view("0123456789abcdefABCDEF\"\\/nrtu")) escape_special_.push_back(pool->Byte(static_cast<uint8_t>(c)));
+  escape_partition_ = &pool->PartitionOf(escape_special_);
   for (const TextClassInfo& info : TextClasses()) {
     const ExprId character = Utf8Class(pool, info.characters);
     class_runs_.push_back({pool->Star(character), pool->FirstBytes(character)});
@@ -73,13 +86,14 @@ Lexer::Alternatives Lexer::Of(LexId state) const {
   return out;
 }
 
-uint64_t Lexer::AnyTextUpTo(LexId state) const {
-  if (IsAnyText(state)) return kNoMax;
+bool Lexer::IsAnyTextUpTo(LexId state, uint64_t* chars) const {
+  *chars = kNoMax;
+  if (IsAnyText(state)) return true;
   const auto list = lists_[states_[state].list];
+  if (!IsOpenString(state) || list.size() != 2) return false;
   ExprId inner = 0;
-  uint64_t min = 0, max = 0;
-  if (!IsOpenString(state) || list.size() != 2 || !pool_->IsRepeat(list[0], &inner, &min, &max)) return 0;
-  return inner == any_char_ && min == 0 ? max : 0;
+  uint64_t min = 0;
+  return pool_->IsRepeat(list[0], &inner, &min, chars) && inner == any_char_ && min == 0;
 }
 
 bool Lexer::IsMostlyAnyText(LexId state, uint32_t* tag) const {
@@ -94,8 +108,18 @@ bool Lexer::IsMostlyAnyText(LexId state, uint32_t* tag) const {
   return open == 1;
 }
 
+bool Lexer::IsEndless(LexId state) {
+  if (!IsOpenString(state)) return false;
+  const auto list = lists_[states_[state].list];
+  for (size_t i = 0; i < list.size(); i += 2) {
+    if (pool_->IsEndless(list[i], text_, any_char_)) return true;
+  }
+  return false;
+}
+
 LexId Lexer::Make(Kind kind, Alternatives alternatives, uint32_t escape) {
-  std::vector<uint32_t> list;
+  std::vector<uint32_t>& list = made_;
+  list.clear();
   for (const auto& [expr, tag] : alternatives) {
     if (expr == ExprPool::kEmpty) continue;
     if (kind != Kind::kClosed && (escape != 0 ? !CanRead(expr, escape) : pool_->IsEmpty(expr))) continue;
@@ -104,11 +128,10 @@ LexId Lexer::Make(Kind kind, Alternatives alternatives, uint32_t escape) {
   }
   if (list.empty()) return kNoLex;
   const uint32_t list_id = lists_.Intern(list);
-  const uint32_t key[] = {static_cast<uint32_t>(kind), list_id, escape};
-  const uint32_t id = index_.Intern(key);
-  if (id < index_to_state_.size()) return index_to_state_[id];
+  const uint64_t key = uint64_t{list_id} << 32 | escape << 2 | static_cast<uint32_t>(kind);
+  if (const uint32_t* known = index_.Find(key)) return *known;
   std::vector<uint32_t> complete;
-  for (size_t i = 0; i < list.size(); i += 2) {
+  for (size_t i = 0; i < list.size() && kind != Kind::kString; i += 2) {
     if (kind == Kind::kClosed || (kind == Kind::kRaw && pool_->Nullable(list[i]))) complete.push_back(list[i + 1]);
   }
   if (kind == Kind::kRaw && !complete.empty()) {
@@ -124,47 +147,54 @@ LexId Lexer::Make(Kind kind, Alternatives alternatives, uint32_t escape) {
   state.list = list_id;
   state.escape = escape;
   state.complete = lists_.Intern(complete);
-  index_to_state_.push_back(static_cast<LexId>(states_.size()));
+  const LexId id = static_cast<LexId>(states_.size());
+  Row& row = rows_.emplace_back();
+  row.closed = kind == Kind::kClosed;
+  for (size_t i = 0; i < list.size() && escape == 0; i += 2) row.lives_on_text |= list[i] == text_ || list[i] == ExprPool::kAll;
+  index_.Insert(key, id);
   states_.push_back(state);
-  return index_to_state_[id];
+  return id;
 }
 
 ByteSet Lexer::NextBytes(LexId state) {
   ByteSet result;
-  if (states_[state].escape != 0) return result.set();
+  // Of strings the classes of bytes are few, and found on the way.
+  if (states_[state].kind == Kind::kString) return result.set();
   const uint32_t list = states_[state].list;
-  bool nullable = false;
-  for (size_t i = 0; i < lists_[list].size(); i += 2) {
-    const ExprId expr = lists_[list][i];
-    result |= pool_->FirstBytes(expr);
-    nullable |= pool_->Nullable(expr);
-  }
-  if (states_[state].kind == Kind::kString) {
-    result.set('"', nullable);
-    result.set('\\');
-  }
+  for (size_t i = 0; i < lists_[list].size(); i += 2) result |= pool_->FirstBytes(lists_[list][i]);
   return result;
+}
+
+void Lexer::AddPartitionExpressions(LexId id, std::vector<ExprId>* out) const {
+  const State& state = states_[id];
+  if (state.kind == Kind::kClosed) return;
+  if (state.escape != 0) {
+    out->insert(out->end(), escape_special_.begin(), escape_special_.end());
+    return;
+  }
+  if (state.kind == Kind::kString) out->insert(out->end(), string_special_.begin(), string_special_.end());
+  const auto list = lists_[state.list];
+  for (size_t i = 0; i < list.size(); i += 2) out->push_back(list[i]);
 }
 
 void Lexer::Prepare(LexId id) {
   State& state = states_[id];
-  std::vector<ExprId> expressions;
   if (state.escape != 0) {
-    expressions = escape_special_;
+    state.partition = escape_partition_;
   } else {
-    if (state.kind == Kind::kString) expressions = string_special_;
-    const auto list = lists_[state.list];
-    for (size_t i = 0; i < list.size(); i += 2) expressions.push_back(list[i]);
+    prepared_.clear();
+    AddPartitionExpressions(id, &prepared_);
+    state.partition = &pool_->PartitionOf(prepared_);
   }
-  state.partition = &pool_->PartitionOf(expressions);
-  state.next = static_cast<uint32_t>(next_.size());
+  rows_[id].class_of = state.partition->class_of.data();
+  rows_[id].next = static_cast<uint32_t>(next_.size());
   next_.insert(next_.end(), state.partition->representatives.size(), kUnknown);
 }
 
-LexId Lexer::Next(LexId state, uint8_t byte) {
+LexId Lexer::ComputeNext(LexId state, uint8_t byte) {
   const ExprPool::Partition* partition = PartitionOf(state);
   if (partition == nullptr) return kNoLex;
-  const size_t index = states_[state].next + partition->class_of[byte];
+  const size_t index = rows_[state].next + partition->class_of[byte];
   if (next_[index] != kUnknown) return next_[index];
   if (!budget_->Spend()) return kNoLex;
   LexId next = kNoLex;
@@ -252,6 +282,9 @@ LexId Lexer::ReadBytes(Alternatives from, std::string_view bytes) {
 // Whether some character that this unfinished escape can become leaves a live expression.
 bool Lexer::CanRead(ExprId expr, uint32_t escape) {
   const uint32_t stage = StageOf(escape);
+  // Two cases are common: nearly any text, where some text begins with each character, and a literal.
+  if (pool_->IsButForFinitely(expr, text_)) return true;
+  if (uint32_t c = 0; pool_->FirstCharacter(expr, &c)) return CanBecome(escape, c, spelling_);
   // Any character that may be escaped; none while one is being read byte by byte.
   if (stage == kBackslash || stage == kHex0) return !pool_->IsEmpty(pool_->And(expr, escapable_first_));
   const uint32_t* known = escape_classes_.Find(escape);
@@ -285,9 +318,9 @@ ExprId Lexer::EscapeClass(uint32_t escape) {
   return pool_->Concat(first_char, ExprPool::kAll);
 }
 
-// Whether texts of characters of a class, given as the expression of all of them, keep the expression alive: all, all up
-// to `chars_max` characters, or not even those. Walks both in step, shorter texts first.
-Lexer::Extent Lexer::Covers(ExprId expr, ExprId run, uint32_t chars_max) {
+// Up to how many characters texts of a class, given as the expression of all of them, keep the expression alive, at most
+// `chars_max`; UINT32_MAX: however many. Walks both in step, shorter texts first.
+uint32_t Lexer::Covers(ExprId expr, ExprId run, uint32_t chars_max) {
   constexpr size_t kPairsMax = 400;
   std::set<std::pair<ExprId, ExprId>> seen{{expr, run}};
   std::vector<std::pair<ExprId, ExprId>> level, next_level{{expr, run}};
@@ -302,37 +335,44 @@ Lexer::Extent Lexer::Covers(ExprId expr, ExprId run, uint32_t chars_max) {
         const ExprId next_position = pool_->Derivative(position, byte);
         if (next_position == ExprPool::kEmpty) continue;
         const ExprId next = pool_->Derivative(state, byte);
-        if (pool_->IsEmpty(next)) return Extent::kNo;
+        if (pool_->IsEmpty(next)) return chars;
         if (next == ExprPool::kAll || (next == text_ && next_position == run)) continue;
         if (!seen.emplace(next, next_position).second) continue;
         (next_position == run ? next_level : level).emplace_back(next, next_position);
       }
-      if (seen.size() > kPairsMax || !budget_->ok()) return Extent::kNo;
+      if (seen.size() > kPairsMax || !budget_->ok()) return chars;
     }
   }
-  return next_level.empty() ? Extent::kAll : Extent::kUpTo;
+  return next_level.empty() ? UINT32_MAX : chars_max;
 }
 
 Lexer::Coverage Lexer::CoverageOf(ExprId expr) {
-  if (expr == text_ || expr == ExprPool::kAll) return {kNoMax, false, 0};
+  if (expr == text_ || expr == ExprPool::kAll) return {.chars = kNoMax};
   if (const uint32_t* known = coverage_index_.Find(expr)) return coverages_[*known];
   // What is alive after every text of a class has infinitely many continuations there; taking away finitely many words
   // leaves some. That does not hold for what is alive for a while only.
   const ExprId without = pool_->WithoutFiniteExclusions(expr);
   const auto covers = [&](ExprId run, uint32_t chars_max) {
-    const Extent extent = Covers(without, run, chars_max);
-    return extent == Extent::kAll || (extent == Extent::kUpTo && (without == expr || Covers(expr, run, chars_max) != Extent::kNo));
+    const uint32_t chars = Covers(without, run, chars_max);
+    if (chars == UINT32_MAX) return chars_max;
+    return without == expr || chars == 0 ? chars : std::min(Covers(expr, run, chars), chars);
   };
   Coverage coverage;
   const ByteSet first = pool_->FirstBytes(without);
   const auto may_begin = [&](const ByteSet& bytes) { return (bytes & ~first).none(); };
-  if (may_begin(pool_->FirstBytes(plain_star_)) && covers(plain_star_, VocabularyImpl::kPlainCharsMax)) {
+  if (may_begin(pool_->FirstBytes(plain_star_)) && covers(plain_star_, VocabularyImpl::kPlainCharsMax) == VocabularyImpl::kPlainCharsMax) {
     coverage.chars = VocabularyImpl::kPlainCharsMax;
   }
   for (size_t k = class_runs_.size(); k-- > 0 && coverage.chars == 0;) {
     const TextClassInfo& info = TextClasses()[k];
     if ((coverage.classes & info.bit) != 0 || !may_begin(class_runs_[k].first)) continue;
-    if (covers(class_runs_[k].run, kRunCharsMax)) coverage.classes |= info.bit | info.contains;
+    const uint32_t chars = covers(class_runs_[k].run, kRunCharsMax);
+    if (chars == kRunCharsMax) {
+      coverage.classes |= info.bit | info.contains;
+    } else if (chars > coverage.short_chars) {
+      coverage.short_chars = static_cast<uint8_t>(chars);
+      coverage.short_classes = info.bit | info.contains;
+    }
   }
   if (budget_->ok()) {
     coverage_index_.Insert(expr, static_cast<uint32_t>(coverages_.size()));
@@ -350,7 +390,7 @@ Lexer::Coverage Lexer::PlainCoverage(LexId id) {
     uint64_t min = 0, max = 0;
     if (alternatives.size() == 1 && pool_->IsRepeat(alternatives[0].first, &inner, &min, &max) && max != kNoMax &&
         inner == any_char_) {
-      coverage = {max, true, 0};
+      coverage = {.chars = max, .exact = true};
     } else {
       for (const auto& [expr, tag] : alternatives) {
         coverage.Add(CoverageOf(expr));

@@ -2,6 +2,7 @@
 #include "grammar/machine.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace deepinfer::grammar {
 namespace {
@@ -12,13 +13,25 @@ constexpr int kFollowDepthMax = 3000, kMergeDepthMax = 3000;
 
 uint64_t Pair(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
 
+ByteSet SetOf(std::string_view bytes) {
+  ByteSet set;
+  for (char c : bytes) set.set(static_cast<uint8_t>(c));
+  return set;
+}
+
 }  // namespace
 
 Machine::Machine(ExprPool* pool, Lexer* lexer, Goals* goals, Budget* budget, const MachineOptions& options)
     : pool_(pool), lexer_(lexer), goals_(goals), budget_(budget), options_(options) {
   states_.emplace_back().finished = true;
-  states_[kDeadState].next = std::make_unique<std::array<StateId, 256>>();
-  states_[kDeadState].next->fill(kDeadState);
+  transitions_.emplace_back();
+  for (char c : std::string_view("\"{}[],:-0123456789tfn")) structural_.push_back(pool->Byte(static_cast<uint8_t>(c)));
+  if (options.spelling == Spelling::kAny) {
+    structural_.push_back(pool->Bytes(SetOf(" \n\t\r")));
+  } else {
+    for (char c : std::string_view(" \n\t\r")) structural_.push_back(pool->Byte(static_cast<uint8_t>(c)));
+  }
+  structural_partition_ = &pool->PartitionOf(structural_);
   item_index_.Intern({});
   items_.emplace_back();
   object_states_.emplace_back();
@@ -27,8 +40,8 @@ Machine::Machine(ExprPool* pool, Lexer* lexer, Goals* goals, Budget* budget, con
 
 size_t Machine::bytes() const {
   return item_index_.bytes() + items_.capacity() * sizeof(Item) + nodes_.capacity() * sizeof(Node) + lists_.bytes() +
-         states_.size() * (sizeof(State) + 1024) + object_states_.size() * 128 + array_states_.size() * 128 +
-         node_index_.bytes() + state_index_.bytes() + merged_lists_.bytes();
+         states_.capacity() * (sizeof(State) + sizeof(Transitions)) + tables_.size() * kTableBlock * sizeof(StateId) +
+         object_states_.size() * 128 + array_states_.size() * 128 + node_index_.bytes() + state_index_.bytes() + merged_lists_.bytes();
 }
 
 uint32_t Machine::InternItem(const Item& item) {
@@ -99,10 +112,15 @@ StateId Machine::Finish(Builder* builder) {
   if (const uint32_t* known = state_index_.Find(list)) return *known;
   const StateId id = static_cast<StateId>(states_.size());
   State& state = states_.emplace_back();
+  transitions_.emplace_back();
   state.nodes = list;
   state.finished = true;
+  state.blank = options_.spelling == Spelling::kAny;
   for (uint32_t node : lists_[list]) {
     const Item& item = items_[nodes_[node].item];
+    state.blank &= item.kind != kLexeme && item.kind != kEnd;
+    state.blanks_left = std::max(state.blanks_left, BlanksLeft(item));
+    state.lives_on_text |= item.kind == kLexeme && lexer_->LivesOnText(item.a);
     state.complete |= item.kind == kEnd;
     state.finished &= item.kind == kEnd;
     state.pending |= (item.kind == kObjectColon && object_states_[item.b].pending) ||
@@ -110,22 +128,82 @@ StateId Machine::Finish(Builder* builder) {
     state.unsure_comma |= (item.kind == kObjectAfter && object_states_[item.b].pending) ||
                           (item.kind == kArrayAfter && array_states_[item.b].pending);
   }
+  for (uint32_t node : lists_[list]) {
+    if (items_[nodes_[node].item].kind == kLexeme) state.blanks_left = 0;  // it may read them otherwise
+  }
   state_index_.Insert(list, id);
   return id;
 }
 
+// As Blank() and UsualBlank() have it.
+uint32_t Machine::BlanksLeft(const Item& item) const {
+  if (item.kind == kLexeme || item.kind == kEnd) return 0;
+  const uint32_t most = options_.whitespace_max;
+  if (options_.spelling == Spelling::kAny) return most - std::min(most, item.blanks);
+  return item.kind == kValue || item.blanks < 2 || item.blanks > most ? 0 : most + 1 - item.blanks;
+}
+
 // A superset of the bytes that an item can read: most states can read few, and a walk asks for all.
 ByteSet Machine::NextBytes(const Item& item) {
-  ByteSet result;
-  if (item.kind == kLexeme) return lexer_->NextBytes(item.a);
-  const bool value = item.kind == kValue || item.kind == kArrayFirst || item.kind == kArrayNext;
-  const std::string_view bytes = value ? " \n\t\r\"{[]-0123456789tfn" : " \n\t\r\",:}]";
-  for (char c : bytes) result.set(static_cast<uint8_t>(c));
-  return result;
+  static const ByteSet value = SetOf(" \n\t\r\"{[-0123456789tfn"), first = value | SetOf("]"), key = SetOf(" \n\t\r\"}"),
+                       colon = SetOf(" \n\t\r:"), after = SetOf(" \n\t\r,}]");
+  switch (item.kind) {
+    case kLexeme: return lexer_->NextBytes(item.a);
+    case kValue:
+    case kArrayNext: return value;
+    case kArrayFirst: return first;
+    case kObjectFirst:
+    case kObjectNext: return key;
+    case kObjectColon: return colon;
+    case kObjectAfter:
+    case kArrayAfter: return after;
+    default: return ByteSet();
+  }
+}
+
+void Machine::MakeTable(StateId id) {
+  const auto span = lists_[states_[id].nodes];
+  const std::vector<uint32_t> nodes(span.begin(), span.end());
+  ByteSet readable;
+  std::vector<ExprId> told_apart;
+  bool structural = false, lexemes = false;
+  const ExprPool::Partition* partition = structural_partition_;
+  for (uint32_t node : nodes) {
+    const Item& item = items_[nodes_[node].item];
+    readable |= NextBytes(item);
+    if (item.kind == kLexeme) {
+      lexemes = true;
+      partition = lexer_->PartitionOf(item.a);
+      lexer_->AddPartitionExpressions(item.a, &told_apart);
+    } else if (!structural) {
+      structural = true;
+      told_apart.insert(told_apart.end(), structural_.begin(), structural_.end());
+    }
+  }
+  if (nodes.size() > 1 && lexemes) partition = &pool_->PartitionOf(told_apart);
+  const size_t size = partition->representatives.size();
+  if (table_left_ < size) {
+    tables_.push_back(std::make_unique_for_overwrite<StateId[]>(kTableBlock));
+    table_left_ = kTableBlock;
+  }
+  StateId* table = tables_.back().get() + kTableBlock - table_left_;
+  table_left_ -= size;
+  for (size_t i = 0; i < size; ++i) table[i] = readable[partition->representatives[i]] ? kUnknown : kDeadState;
+  transitions_[id] = {partition->class_of.data(), table};
 }
 
 StateId Machine::ComputeNext(StateId state, uint8_t byte) {
+  if (transitions_[state].next == nullptr) {
+    MakeTable(state);
+    return Next(state, byte);
+  }
   if (!budget_->Spend()) return kDeadState;
+  const size_t number = transitions_[state].class_of[byte];
+  if (const StateId base = states_[state].unblanked; base != kDeadState && !IsBlank(byte)) {
+    const StateId next = Next(base, byte);
+    if (budget_->ok()) transitions_[state].next[number] = next;
+    return next;
+  }
   // Reused: a step makes no other steps.
   Builder& builder = step_builder_;
   builder.nodes.clear();
@@ -134,32 +212,31 @@ StateId Machine::ComputeNext(StateId state, uint8_t byte) {
   const auto span = lists_[states_[state].nodes];
   step_nodes_.assign(span.begin(), span.end());
   const std::vector<uint32_t>& nodes = step_nodes_;
-  if (states_[state].next == nullptr) {
-    ByteSet readable;
-    for (uint32_t node : nodes) readable |= NextBytes(items_[nodes_[node].item]);
-    auto table = std::make_unique<std::array<StateId, 256>>();
-    for (size_t i = 0; i < 256; ++i) (*table)[i] = readable[i] ? kUnknown : kDeadState;
-    states_[state].next = std::move(table);
-    if (!readable[byte]) return kDeadState;
-  }
   for (uint32_t node : nodes) {
     const Item item = items_[nodes_[node].item];
     Step(item, nodes_[node].below, byte, &builder);
   }
   const StateId next = Finish(&builder);
   if (!budget_->ok()) return kDeadState;
-  std::array<StateId, 256>& table = *states_[state].next;
-  table[byte] = next;
-  if (nodes.size() == 1 && items_[nodes_[nodes[0]].item].kind == kLexeme) {
-    // Whatever the lexer treats alike has the same outcome.
-    if (const ExprPool::Partition* partition = lexer_->PartitionOf(items_[nodes_[nodes[0]].item].a)) {
-      const uint8_t number = partition->class_of[byte];
-      for (size_t i = 0; i < 256; ++i) {
-        if (partition->class_of[i] == number) table[i] = next;
-      }
-    }
+  const bool all_go_on = lists_[states_[next].nodes].size() == nodes.size();
+  if (states_[state].blank && IsBlank(byte) && all_go_on && states_[next].unblanked == kDeadState) {
+    const StateId base = states_[state].unblanked;
+    states_[next].unblanked = base != kDeadState ? base : state;
   }
+  transitions_[state].next[number] = next;
   return next;
+}
+
+bool Machine::LivesOn(StateId id, uint8_t tail) {
+  if ((tail & kPlainTail) != 0 && states_[id].lives_on_text) return true;
+  if ((tail & kDigitTail) == 0) return false;
+  if (states_[id].loops_on_digits == Answer::kUnknown) {
+    bool loops = true;
+    for (uint8_t digit = '0'; digit <= '9' && loops; ++digit) loops = Next(id, digit) == id;
+    if (!budget_->ok()) return false;
+    states_[id].loops_on_digits = loops ? Answer::kYes : Answer::kNo;
+  }
+  return states_[id].loops_on_digits == Answer::kYes;
 }
 
 void Machine::Step(const Item& item, uint32_t below, uint8_t byte, Builder* out) {
@@ -348,13 +425,13 @@ Lexer::Coverage Machine::PlainCoverage(StateId id) {
   return coverage;
 }
 
-bool Machine::OpenStrings(StateId state, std::vector<std::pair<LexId, uint32_t>>* strings) const {
-  for (uint32_t node : lists_[states_[state].nodes]) {
-    const Item& item = items_[nodes_[node].item];
-    if (item.kind != kLexeme || !lexer_->IsOpenString(item.a)) return false;
-    strings->emplace_back(item.a, nodes_[node].below);
-  }
-  return true;
+bool Machine::IsInString(StateId state, LexId* lexeme, uint32_t* below) const {
+  const auto list = lists_[states_[state].nodes];
+  if (list.size() != 1) return false;
+  const Item& item = items_[nodes_[list[0]].item];
+  *lexeme = item.a;
+  *below = nodes_[list[0]].below;
+  return item.kind == kLexeme && lexer_->IsOpenString(item.a);
 }
 
 StateId Machine::AfterString(uint32_t below, std::span<const uint32_t> tags) {

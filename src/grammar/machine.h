@@ -39,7 +39,8 @@ class Machine {
 
   StateId Start(const Program* program);
   StateId Next(StateId state, uint8_t byte) {
-    const StateId known = states_[state].next == nullptr ? kUnknown : (*states_[state].next)[byte];
+    const Transitions& row = transitions_[state];
+    const StateId known = row.next == nullptr ? kUnknown : row.next[row.class_of[byte]];
     return known != kUnknown ? known : ComputeNext(state, byte);
   }
   bool IsComplete(StateId state) const { return states_[state].complete; }
@@ -53,12 +54,18 @@ class Machine {
   // what they find beyond.
   bool UnsureComma(StateId state) const { return states_[state].unsure_comma; }
 
-  // A state that is inside one or more JSON strings and nothing else: the lexer state of each and the stack below.
-  // False for all other states.
-  bool OpenStrings(StateId state, std::vector<std::pair<LexId, uint32_t>>* strings) const;
+  // A state that is inside one JSON string and nothing else: its lexer state and the stack below. False for all others.
+  bool IsInString(StateId state, LexId* lexeme, uint32_t* below) const;
   // The state in which such a string has just been closed, complete for the alternatives `tags`.
   StateId AfterString(uint32_t below, std::span<const uint32_t> tags);
 
+  // Whether any text of one of the kinds (TailKind) can follow.
+  bool LivesOn(StateId state, uint8_t tail);
+  // How many bytes of such a text can follow where that is blanks and there is a limit; 0 where that is not known.
+  uint32_t BlanksLeft(StateId state, uint8_t tail) const {
+    const bool all = options_.spelling == Spelling::kAny;
+    return (tail & (all ? kBlankTail : kIndentTail)) != 0 ? states_[state].blanks_left : 0;
+  }
   // See Lexer::PlainCoverage: of the whole state.
   Lexer::Coverage PlainCoverage(StateId state);
 
@@ -84,11 +91,22 @@ class Machine {
     uint32_t item = 0;
     uint32_t below = 0;  // list of node ids
   };
+  static constexpr size_t kTableBlock = 8192;
+  enum class Answer : uint8_t { kUnknown, kNo, kYes };
   struct State {
     uint32_t nodes = 0;  // list of node ids
     bool complete = false, finished = false, pending = false, unsure_comma = false, coverage_known = false;
+    bool lives_on_text = false;
+    uint32_t blanks_left = 0;  // see BlanksLeft()
+    bool blank = false;      // only structural items, all of which read blanks alike
+    Answer loops_on_digits = Answer::kUnknown;
+    StateId unblanked = kDeadState;  // the state of which this is what follows after blanks, if there is one
     Lexer::Coverage coverage;
-    std::unique_ptr<std::array<StateId, 256>> next;
+  };
+  // Bytes that a state treats alike are one class.
+  struct Transitions {
+    const uint8_t* class_of = nullptr;
+    StateId* next = nullptr;  // by class, in tables_; nullptr: nothing is known yet
   };
   // Nodes of the state being built.
   struct Builder {
@@ -105,8 +123,10 @@ class Machine {
   uint32_t InternArray(const ArrayState& state);
   uint32_t ListOfAll(std::vector<uint32_t>* nodes, int depth);
   StateId Finish(Builder* builder);
+  uint32_t BlanksLeft(const Item& item) const;
   ByteSet NextBytes(const Item& item);
   StateId ComputeNext(StateId state, uint8_t byte);
+  void MakeTable(StateId state);
 
   void Add(const Item& item, uint32_t below, Builder* out) { out->nodes.push_back(InternNode(item, below)); }
   void AddLexeme(LexId lex, uint32_t below, Builder* out);
@@ -148,6 +168,11 @@ class Machine {
   std::vector<Node> nodes_;
   ListPool lists_;
   std::vector<State> states_;
+  std::vector<Transitions> transitions_;  // of each state
+  std::vector<std::unique_ptr<StateId[]>> tables_;  // blocks of kTableBlock
+  size_t table_left_ = 0;                           // of the last block
+  std::vector<ExprId> structural_;                  // bytes that items other than lexemes tell apart
+  const ExprPool::Partition* structural_partition_ = nullptr;
   std::vector<StateId> list_to_state_;
   FlatMap state_index_, merged_lists_;
   ListPool object_index_, array_index_;

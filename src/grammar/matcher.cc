@@ -118,7 +118,7 @@ Status Matcher::FillMask(std::span<uint32_t> mask) {
     return Status();
   }
   s.engine()->StartCall();
-  s.failure = s.engine()->FillMask(s.state(), s.text, mask);
+  s.failure = s.engine()->FillMask(s.state(), &s.text, mask);
   return s.failure;
 }
 

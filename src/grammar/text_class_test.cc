@@ -36,6 +36,17 @@ std::vector<std::string> Tokens() {
     }
   }
   for (const char* text : {"a b c d e", " ab", "x@y", "ab.cd", "http://", "12-34", "a\"}"}) tokens.emplace_back(text);
+  // Blanks, digits, and what follows them.
+  for (const std::string blanks : {"  ", "   ", "\t", "\n\n", "\n  ", "\n\t ", " \n", "\r\n", "\n \n", "  \t  "}) {
+    for (const char* before : {"", "{", "[", ",", ":", "\":", "\",", "\"", "1,", "1", "]"}) {
+      for (const char* after : {"", "\"", "}", "]", "1", ",", "true"}) tokens.push_back(before + blanks + after);
+    }
+  }
+  for (size_t length : {3, 4, 5, 30, 31, 32, 33, 34, 40}) {
+    for (const char* before : {"", "\n", "\",\n", ","}) tokens.push_back(before + std::string(length, ' '));
+    tokens.push_back(std::string(length, '7'));
+    tokens.push_back("-" + std::string(length, '1') + ",");
+  }
   return tokens;
 }
 
@@ -126,6 +137,21 @@ TEST_F(TextClassTest, KeysBesideOthers) {
   }
   options_.key_order = KeyOrder::kFree;
   Agrees(Constraint::JsonSchema(R"({"type":"object","additionalProperties":{"type":"integer"}})"), R"({"ab":1,"x@y":2,"a)");
+}
+
+TEST_F(TextClassTest, BlanksAndDigits) {
+  const char* schema = R"({"type":"object","properties":{"a":{"type":"array","items":{"type":["integer","object"]}},"b":{"maximum":700},
+      "c":{"type":"array","uniqueItems":true}},"required":["a"]})";
+  for (Spelling spelling : {Spelling::kAny, Spelling::kUsual}) {
+    for (uint32_t most : {0, 1, 2, 3, 5, 32}) {
+      options_.spelling = spelling;
+      options_.whitespace_max = most;
+      Agrees(Constraint::JsonSchema(schema), R"({"a":[1,{},77],"b":5,"c":[1,2]})");
+      if (most > 0) Agrees(Constraint::JsonSchema(schema), "{\n\"a\": [1, {}");
+      if (most > 4) Agrees(Constraint::JsonSchema(schema), "{\n  \"a\": [\n   1,\n  2]");
+      if (spelling == Spelling::kAny && most > 4) Agrees(Constraint::JsonSchema(schema), "{ \t\"a\" :\r\n [ 1 , 2 ] , \"b\"  ");
+    }
+  }
 }
 
 TEST_F(TextClassTest, FormatsAndKeys) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/utf8.h"
-#include "grammar/lexeme_mask.h"
+#include "grammar/any_text_mask.h"
 
 namespace deepinfer::grammar {
 namespace {
@@ -25,12 +25,12 @@ size_t PlainLength(const std::string& text, const std::vector<CodePointSet::Rang
   return count;
 }
 
-uint8_t ClassesOf(const std::string& text) {
+uint8_t ClassesOf(const std::string& text, uint32_t* chars) {
   uint8_t classes = kAllTextClasses;
-  size_t count = 0;
-  for (size_t i = 0; i < text.size() && classes != 0; ++count) {
+  *chars = 0;
+  for (size_t i = 0; i < text.size() && classes != 0; ++*chars) {
     const Utf8Char c = DecodeUtf8(std::string_view(text).substr(i));
-    classes &= c.valid && count < kRunCharsMax ? TextClassesOf(c.code_point) : 0;
+    classes &= c.valid && *chars < kRunCharsMax ? TextClassesOf(c.code_point) : 0;
     i += c.size;
   }
   return classes;
@@ -49,7 +49,7 @@ std::shared_ptr<const Vocabulary> Vocabulary::Create(std::span<const std::string
 
 VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::span<const uint32_t> special,
                                std::span<const uint32_t> stop)
-    : tokens_(token_bytes.begin(), token_bytes.end()), is_stop_(token_bytes.size(), false), next_same_(token_bytes.size(), -1) {
+    : tokens_(token_bytes.begin(), token_bytes.end()), is_stop_(token_bytes.size(), false) {
   for (std::string& token : tokens_) {
     // 0xFE and 0xFF never occur in text; 0xFF begins the spelling of special ids.
     if (token.size() > kTokenBytesMax || token.find_first_of("\xFE\xFF") != std::string::npos) token.clear();
@@ -67,21 +67,23 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
   plain_.assign(kPlainCharsMax + 1, std::vector<uint32_t>(mask_words(), 0));
   std::vector<uint32_t> all, residual;
   std::vector<uint8_t> classes(tokens_.size(), 0);
-  for (std::vector<uint32_t>& mask : runs_) mask.assign(mask_words(), 0);
+  for (auto& masks : runs_) masks.fill(std::vector<uint32_t>(mask_words(), 0));
   for (uint32_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) continue;
     all.push_back(id);
-    if (tokens_[id].size() > kShortBytesMax) long_tokens_.push_back(id);
-    classes[id] = ClassesOf(tokens_[id]);
+    if (tokens_[id].size() > AnyTextMask::kCharsMax) long_tokens_.push_back(id);
+    uint32_t chars = 0;
+    classes[id] = ClassesOf(tokens_[id], &chars);
     for (size_t k = 0; k < runs_.size(); ++k) {
-      if ((classes[id] & TextClasses()[k].bit) != 0) runs_[k][id / 32] |= 1u << (id % 32);
+      if ((classes[id] & TextClasses()[k].bit) == 0) continue;
+      for (uint32_t n = chars; n <= kRunCharsMax; ++n) SetBit(id, runs_[k][n].data());
     }
     const size_t length = PlainLength(tokens_[id], plain);
     if (length == 0 || length > kPlainCharsMax) {
       residual.push_back(id);
       continue;
     }
-    for (size_t k = length; k <= kPlainCharsMax; ++k) plain_[k][id / 32] |= 1u << (id % 32);
+    for (size_t k = length; k <= kPlainCharsMax; ++k) SetBit(id, plain_[k].data());
   }
   std::stable_sort(long_tokens_.begin(), long_tokens_.end(), [&](uint32_t a, uint32_t b) { return tokens_[a].size() > tokens_[b].size(); });
   all_ = Build(all, classes);
@@ -91,60 +93,23 @@ VocabularyImpl::VocabularyImpl(std::span<const std::string> token_bytes, std::sp
   for (const Spelling spelling : {Spelling::kAny, Spelling::kUsual}) {
     Lexer lexer(&pool, &budget, spelling);
     any_text_[spelling == Spelling::kUsual] =
-        std::make_shared<LexemeMask>(BuildLexemeMask(&lexer, lexer.AnyTextString(), *this));
+        std::make_shared<AnyTextMask>(BuildAnyTextMask(&lexer, *this));
   }
 }
 
-void VocabularyImpl::AddRuns(uint8_t classes, uint32_t* mask) const {
+void VocabularyImpl::AddRuns(uint8_t classes, uint32_t chars, uint32_t* mask) const {
   for (size_t k = runs_.size(); k-- > 0;) {
     const TextClassInfo& info = TextClasses()[k];
     if ((classes & info.bit) == 0) continue;
-    for (size_t word = 0; word < mask_words(); ++word) mask[word] |= runs_[k][word];
+    for (size_t word = 0; word < mask_words(); ++word) mask[word] |= runs_[k][chars][word];
     classes &= static_cast<uint8_t>(~info.contains);
   }
 }
 
-Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids, const std::vector<uint8_t>& classes) {
-  std::vector<uint32_t> sorted = ids;
-  std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
-    const int order = tokens_[a].compare(tokens_[b]);
-    return order != 0 ? order < 0 : a < b;
-  });
-  Trie trie;
-  std::vector<uint32_t> path;  // open nodes from the root
-  const auto close = [&] {
-    const uint32_t node = path.back();
-    trie.nodes[node].skip = static_cast<uint32_t>(trie.nodes.size());
-    path.pop_back();
-    if (!path.empty()) trie.nodes[path.back()].classes &= trie.nodes[node].classes;
-  };
-  const std::string* last = nullptr;
-  int32_t last_id = -1;
-  for (uint32_t id : sorted) {
-    const std::string& token = tokens_[id];
-    if (last != nullptr && *last == token) {
-      next_same_[static_cast<size_t>(last_id)] = static_cast<int32_t>(id);
-      last_id = static_cast<int32_t>(id);
-      continue;
-    }
-    size_t common = 0;
-    while (last != nullptr && common < token.size() && common < last->size() && token[common] == (*last)[common]) ++common;
-    while (path.size() > common) close();
-    for (size_t i = common; i < token.size(); ++i) {
-      path.push_back(static_cast<uint32_t>(trie.nodes.size()));
-      Trie::Node node;
-      node.byte = static_cast<uint8_t>(token[i]);
-      node.depth = static_cast<uint8_t>(i);
-      node.classes = kAllTextClasses;
-      trie.nodes.push_back(node);
-    }
-    trie.nodes[path.back()].token = static_cast<int32_t>(id);
-    trie.nodes[path.back()].classes &= classes[id];
-    last = &token;
-    last_id = static_cast<int32_t>(id);
-  }
-  while (!path.empty()) close();
-  return trie;
+Trie VocabularyImpl::Build(const std::vector<uint32_t>& ids, const std::vector<uint8_t>& classes) const {
+  std::vector<Trie::Entry> entries;
+  for (uint32_t id : ids) entries.emplace_back(tokens_[id], id);
+  return Trie::Build(std::move(entries), classes);
 }
 
 }  // namespace deepinfer::grammar
