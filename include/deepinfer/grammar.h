@@ -45,7 +45,7 @@ class Vocabulary {
 };
 
 struct CompileLimits {
-  std::chrono::milliseconds time{1000};
+  std::chrono::milliseconds time{1000};      // CPU time of the compiling thread
   size_t memory_bytes = size_t{256} << 20;   // of one engine, at compile time and later
   uint64_t steps = 200'000'000;
   size_t source_bytes = size_t{4} << 20;

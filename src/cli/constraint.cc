@@ -47,8 +47,7 @@ Result<std::optional<recipe::ContentConstraint>> ReadConstraint(const Constraint
 
 Result<std::shared_ptr<const grammar::CompiledGrammar>> CompileConstraint(const recipe::ContentConstraint& content,
                                                                           const Engine& engine) {
-  DI_ASSIGN_OR_RETURN(grammar::Constraint constraint, recipe::ContentGrammar(content));
-  const recipe::OutputGrammar output{.constraint = std::move(constraint), .field = content.field};
+  const recipe::OutputGrammar output{.constraint = recipe::ContentGrammar(content), .field = content.field};
   grammar::CompileCache cache(1);
   DI_ASSIGN_OR_RETURN(grammar::CompiledGrammar compiled,
                       recipe::CompileOutputGrammar(output, &cache, engine.grammar_vocabulary(),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiling and stepping may cost: memory, steps, time, and a flag by which another thread cancels. Code deep
+// What compiling and stepping may cost: memory, steps, CPU time of the thread (what else runs on the machine must not end a
+// request), and a flag by which another thread cancels. Code deep
 // inside the automata calls Spend() and goes on with a harmless answer once it is false; whoever owns the budget
 // asks `failure()` at the end. Only `cancel` may be touched by another thread.
 #pragma once
+
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -19,7 +22,8 @@ class Budget {
   // Starts a new allowance; `cancel` may be nullptr.
   void Start(uint64_t steps, std::chrono::milliseconds time, size_t memory_bytes, const std::atomic<bool>* cancel) {
     steps_left_ = steps;
-    deadline_ = std::chrono::steady_clock::now() + time;
+    time_ = time;
+    started_ = kNotYet;
     memory_bytes_ = memory_bytes;
     cancel_ = cancel;
     failure_ = Status();
@@ -56,7 +60,7 @@ class Budget {
     next_check_ = steps_left_ > kCheckEvery ? steps_left_ - kCheckEvery : 0;
     if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
       failure_ = Error(Code::kCancelled, "grammar: cancelled");
-    } else if (std::chrono::steady_clock::now() > deadline_) {
+    } else if (TimeIsUp()) {
       failure_ = Error(Code::kResourceExhausted, "grammar: too complex (time limit reached)");
     } else if (++checks_ % kMeterEvery == 0 && meter_) {
       Holds(meter_());
@@ -64,9 +68,20 @@ class Budget {
     return failure_.ok();
   }
 
+  // The clock starts with the first check: most calls are over before it.
+  bool TimeIsUp() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    const std::chrono::nanoseconds spent = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+    if (started_ == kNotYet) started_ = spent;
+    return spent - started_ > time_;
+  }
+
+  static constexpr std::chrono::nanoseconds kNotYet{-1};
   uint64_t steps_left_ = UINT64_MAX;
   uint64_t next_check_ = 0;
-  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
+  std::chrono::nanoseconds time_ = std::chrono::hours(24 * 365);
+  std::chrono::nanoseconds started_ = kNotYet;
   size_t memory_bytes_ = SIZE_MAX;
   const std::atomic<bool>* cancel_ = nullptr;
   std::function<size_t()> meter_;

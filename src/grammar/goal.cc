@@ -15,7 +15,9 @@ Goals::Goals(ExprPool* pool, SchemaGraph* graph, Budget* budget)
       plain_number_(PlainNumber(pool)),
       any_number_(AnyNumber(pool)),
       integers_(*NumberMultipleOf(pool, Decimal{false, "1", ""})),
-      spelled_integers_(*ParseRegex(pool, R"(-?(?:0|[1-9]\d*))", RegexMatch::kWhole)) {
+      spelled_integers_(*ParseRegex(pool, R"(-?(?:0|[1-9]\d*))", RegexMatch::kWhole)),
+      usual_numbers_(*ParseRegex(pool, R"(-?\d{1,100}(?:\.\d{1,100})?(?:[eE][-+]?\d{1,2})?)", RegexMatch::kWhole)),
+      usual_integers_(*ParseRegex(pool, R"(-?(?:0|[1-9]\d{0,99}))", RegexMatch::kWhole)) {
   goals_.emplace_back();
   goals_.emplace_back().literals = {kFalseNode << 1};
   goal_index_[goals_[0].literals] = kAnyGoal;
@@ -175,7 +177,10 @@ ExprId Goals::Strings(GoalId goal) { return ScalarsOf(goal).strings; }
 ExprId Goals::Numbers(GoalId goal) { return ScalarsOf(goal).numbers; }
 ExprId Goals::UsualNumbers(GoalId goal) {
   const Scalars& scalars = ScalarsOf(goal);
-  return scalars.whole && scalars.numbers != ExprPool::kEmpty ? pool_->And(scalars.numbers, spelled_integers_) : scalars.numbers;
+  if (scalars.numbers == ExprPool::kEmpty) return scalars.numbers;
+  const ExprId usual = pool_->And(scalars.numbers, scalars.whole ? usual_integers_ : usual_numbers_);
+  // A schema may ask for numbers that large.
+  return pool_->IsEmpty(usual) ? scalars.numbers : usual;
 }
 uint8_t Goals::Literals(GoalId goal) { return ScalarsOf(goal).literals; }
 

@@ -104,7 +104,8 @@ class Goals {
 
   ExprId Strings(GoalId goal);   // over decoded text
   ExprId Numbers(GoalId goal);   // over the spelling
-  ExprId UsualNumbers(GoalId goal);  // the same without "1.0" where integers are asked for: many readers take none
+  // The same without what many readers don't take: "1.0" where integers are asked for, and numbers beyond a double's range.
+  ExprId UsualNumbers(GoalId goal);
   uint8_t Literals(GoalId goal); // bits: 1 null, 2 false, 4 true
   // Shape ids; some may have no value at all (ArrayUsable, ObjectUsable).
   const std::vector<uint32_t>& Arrays(GoalId goal);
@@ -262,6 +263,7 @@ class Goals {
   Budget* budget_;
   ExprId text_, plain_number_, any_number_;
   ExprId integers_, spelled_integers_;  // by value; without a fraction
+  ExprId usual_numbers_, usual_integers_;  // within a double's range; such integers without a fraction
   std::deque<Goal> goals_;
   std::map<std::vector<uint32_t>, GoalId> goal_index_;
   std::deque<ArrayShape> arrays_;

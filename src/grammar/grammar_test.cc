@@ -132,6 +132,15 @@ TEST_F(GrammarTest, UsualSpelling) {
     EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema(schema), options), "1.0")) << schema;
   }
   EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema(R"({"type":"number","not":{"type":"integer"}})"), options), "1.0"));
+  // And all numbers within what a double holds, unless others are asked for.
+  const std::string many(101, '9');
+  for (const std::string& number : {std::string("1e99"), std::string("-0.5E-7"), many.substr(1)}) {
+    EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema("true"), options), number)) << number;
+  }
+  for (const std::string& number : {std::string("1e100"), "0." + many, many}) {
+    EXPECT_FALSE(Accepts(Must(Constraint::JsonSchema("true"), options), number)) << number;
+  }
+  EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema(R"({"type":"integer","minimum":)" + many + "}"), options), many));
 }
 
 // A member that must yet come has to find a key that is left.

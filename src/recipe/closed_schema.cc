@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schemas whose objects take the declared members alone. A schema that lies *in place* within another (allOf, if, not
-// ...) speaks of the same object as that one does, so closing it would forbid what the other declares: those stay as
-// they are.
+// Schemas with something added where they leave it open: strict mode, and SchemaForm. A schema that lies *in place* within
+// another (allOf, if, not ...) speaks of the same value as that one does, so what is added would forbid what the other
+// allows: those stay as they are.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -32,7 +32,9 @@ bool HasType(const Field& schema, std::string_view name) {
 
 class Closer {
  public:
-  Closer(bool strict, bool empty_top_allowed) : strict_(strict), empty_allowed_(empty_top_allowed) {}
+  // Strict mode.
+  explicit Closer(bool empty_top_allowed) : strict_(true), empty_allowed_(empty_top_allowed) {}
+  explicit Closer(const SchemaForm& form) : form_(form) {}
 
   // `shared`: another schema speaks of the same value.
   Result<Json> Close(const Field& schema, bool shared) {
@@ -46,8 +48,8 @@ class Closer {
       DI_ASSIGN_OR_RETURN(Json closed, Keyword(schema, name, schema.Member(name), shared));
       out.emplace_back(name, std::move(closed));
     }
-    if (!shared)
-      DI_RETURN_IF_ERROR(strict_ ? CloseStrictly(schema, empty_allowed, &out) : CloseWhereAlone(schema, &out));
+    if (!shared && strict_) DI_RETURN_IF_ERROR(CloseStrictly(schema, empty_allowed, &out));
+    if (!shared && !strict_) Add(schema, &out);
     return Json(std::move(out));
   }
 
@@ -91,12 +93,23 @@ class Closer {
     return Json(std::move(members));
   }
 
-  static Status CloseWhereAlone(const Field& schema, Json::Object* out) {
+  void Add(const Field& schema, Json::Object* out) const {
     const bool declares = HasAny(schema, {"properties", "patternProperties"});
     const bool said = HasAny(schema, {"additionalProperties", "unevaluatedProperties"});
     const bool joined = HasAny(schema, {"allOf", "anyOf", "oneOf", "if", "$ref", "dependentSchemas", "dependencies"});
-    if (declares && !said && !joined) out->emplace_back("additionalProperties", Json(false));
-    return {};
+    if (form_.closed && declares && !said && !joined) out->emplace_back("additionalProperties", Json(false));
+    if (HasAny(schema, {"enum", "const"})) return;
+    AddMost(schema, "string", "minLength", "maxLength", form_.max_length, out);
+    if (!HasAny(schema, {"contains"})) AddMost(schema, "array", "minItems", "maxItems", form_.max_items, out);
+  }
+
+  static void AddMost(const Field& schema, std::string_view type, std::string_view least, std::string_view most,
+                      int64_t limit, Json::Object* out) {
+    if (limit == 0 || HasAny(schema, {most})) return;
+    if (schema.Member("type").present() && !HasType(schema, type)) return;
+    const Field min = schema.Member(least);
+    if (min.present() && min.json().ToDouble().value_or(0) > static_cast<double>(limit)) return;
+    out->emplace_back(most, Json::Integer(limit));
   }
 
   static Status CloseStrictly(const Field& schema, bool empty_allowed, Json::Object* out) {
@@ -137,8 +150,9 @@ class Closer {
     return Json(std::move(names));
   }
 
-  const bool strict_;
-  bool empty_allowed_;
+  const bool strict_ = false;
+  bool empty_allowed_ = false;
+  const SchemaForm form_;
 };
 
 // Whether `less` says what `full` says, but for keywords that say nothing about values.
@@ -171,11 +185,14 @@ Status CheckTop(const Field& schema, StrictUse use) {
 
 }  // namespace
 
-Result<Json> ClosedSchema(const Field& schema) { return Closer(false, false).Close(schema, false); }
+Json FormedSchema(const Field& schema, const SchemaForm& form) {
+  if (form == SchemaForm()) return schema.json();
+  return *Closer(form).Close(schema, false);
+}
 
 Result<Json> StrictSchemaInFull(const Field& schema, StrictUse use) {
   DI_RETURN_IF_ERROR(CheckTop(schema, use));
-  DI_ASSIGN_OR_RETURN(Json full, Closer(true, use == StrictUse::kTool).Close(schema, false));
+  DI_ASSIGN_OR_RETURN(Json full, Closer(use == StrictUse::kTool).Close(schema, false));
   // The spelling that the model was trained with, where nothing gets lost by it.
   const Result<Json> usual = StrictSchema(schema, use);
   return usual.ok() && SaysTheSame(full, *usual, true) ? *usual : full;

@@ -14,11 +14,11 @@ std::string Strict(std::string_view schema, StrictUse use = StrictUse::kResponse
   return form.ok() ? WriteJson(*form) : form.status().message();
 }
 
-std::string Closed(std::string_view schema) {
+std::string Formed(std::string_view schema, const SchemaForm& form) {
   const Json json = *ParseJson(schema);
-  const Result<Json> form = ClosedSchema(Field(json));
-  return form.ok() ? WriteJson(*form) : form.status().message();
+  return WriteJson(FormedSchema(Field(json), form));
 }
+std::string Closed(std::string_view schema) { return Formed(schema, {.closed = true}); }
 
 TEST(StrictSchemaInFull, KeepsEveryKeyword) {
   EXPECT_EQ(
@@ -58,7 +58,23 @@ TEST(StrictSchemaInFull, RefusesByPlace) {
             R"({"type":"object","properties":{},"additionalProperties":false,"required":[]})");
 }
 
-TEST(ClosedSchema, ClosesWhatOneSchemaAloneDescribes) {
+TEST(FormedSchema, LimitsWhatIsLeftOpen) {
+  const SchemaForm form{.max_length = 9, .max_items = 3};
+  EXPECT_EQ(
+      Formed(R"({"properties":{"s":{"type":"string"},"l":{"type":["array","null"],"items":{"pattern":"x"}}}})", form),
+      R"({"properties":{"s":{"type":"string","maxLength":9},"l":{"type":["array","null"],"items":)"
+      R"({"pattern":"x","maxLength":9,"maxItems":3},"maxItems":3}},"maxLength":9,"maxItems":3})");
+  for (const char* stated :
+       {R"({"type":"string","maxLength":99})", R"({"type":"string","minLength":10})",
+        R"({"type":"string","enum":["long enough"]})", R"({"type":"integer"})",
+        R"({"type":"array","minItems":4,"items":{"type":"null"}})", R"({"const":[1,2,3,4]})",
+        R"({"type":"array","contains":{"const":1}})", "true"}) {
+    EXPECT_EQ(Formed(stated, form), stated);
+  }
+  EXPECT_EQ(Formed(R"({"type":"string"})", {}), R"({"type":"string"})");
+}
+
+TEST(FormedSchema, ClosesWhatOneSchemaAloneDescribes) {
   EXPECT_EQ(
       Closed(R"({"properties":{"a":{"items":{"properties":{}}}},"required":["a"]})"),
       R"({"properties":{"a":{"items":{"properties":{},"additionalProperties":false}}},"required":["a"],"additionalProperties":false})");

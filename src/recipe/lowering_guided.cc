@@ -83,6 +83,8 @@ Status ReadGuidedOutput(const Field& root, Request* request) {
   DI_RETURN_IF_ERROR(reader.JsonObject(outputs.Member("json_object")));
   DI_ASSIGN_OR_RETURN(request->form.compact, ReadOptionalBool(outputs.Member("disable_any_whitespace")));
   DI_ASSIGN_OR_RETURN(request->form.closed, ReadOptionalBool(outputs.Member("disable_additional_properties")));
+  DI_ASSIGN_OR_RETURN(request->form.max_length, ReadOptionalInteger(outputs.Member("default_max_length"), 0, INT32_MAX));
+  DI_ASSIGN_OR_RETURN(request->form.max_items, ReadOptionalInteger(outputs.Member("default_max_items"), 0, INT32_MAX));
   if (const Field blanks = outputs.Member("whitespace_pattern"); blanks.given()) {
     return blanks.Bad("cannot be enforced; \"disable_any_whitespace\": true leaves all blanks out");
   }

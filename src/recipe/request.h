@@ -63,8 +63,10 @@ struct ContentConstraint {
 
 // How constrained JSON is to be written, where the request says so; else as the server is set.
 struct OutputForm {
-  std::optional<bool> compact;  // no blanks
-  std::optional<bool> closed;   // objects take the declared members alone, where their schema says nothing of others
+  std::optional<bool> compact;        // no blanks
+  std::optional<bool> closed;         // objects take the declared members alone, where their schema says nothing of others
+  std::optional<int64_t> max_length;  // of strings and arrays that their schema leaves open; 0: none
+  std::optional<int64_t> max_items;
 
   bool operator==(const OutputForm&) const = default;
 };

@@ -26,9 +26,16 @@ Result<Json> StrictSchema(const Field& schema, StrictUse use);
 // The same for the default profile: every keyword stays in force, $defs, references and unions included. Objects that say
 // nothing of it require all their properties and take no others; those that say otherwise are refused.
 Result<Json> StrictSchemaInFull(const Field& schema, StrictUse use);
-// `schema` with "additionalProperties": false in each object that one schema alone describes and that says nothing of it.
-// Fails never where CheckSchema is content.
-Result<Json> ClosedSchema(const Field& schema);
+
+// What is added to a schema that leaves it open. The result allows less than the schema, never more.
+struct SchemaForm {
+  bool closed = false;     // "additionalProperties": false in each object that one schema alone describes
+  int64_t max_length = 0;  // "maxLength" of strings that have none, are no enumeration and whose minLength is not above it; 0: none
+  int64_t max_items = 0;   // the same of arrays
+
+  bool operator==(const SchemaForm&) const = default;
+};
+Json FormedSchema(const Field& schema, const SchemaForm& form);
 // That of a tool without parameters.
 Json NoParameters();
 

@@ -107,6 +107,8 @@ void AddAnswerSettings(ServerConfig* c, std::vector<Setting>* s) {
   s->push_back({g, "json-key-order", "of its members: schema (the order of their declaration) or free", &c->json_key_order});
   s->push_back({g, "json-closed-objects",
                 "take a schema that declares members and says nothing of others to allow no others", &c->json_closed_objects});
+  s->push_back({g, "json-max-length-default", "maxLength of strings whose schema has none; 0: no limit", &c->json_max_length_default});
+  s->push_back({g, "json-max-items-default", "maxItems of arrays whose schema has none; 0: no limit", &c->json_max_items_default});
 }
 
 template <typename T>

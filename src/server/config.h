@@ -37,6 +37,8 @@ struct ServerConfig {
   std::string json_blanks = "usual";
   std::string json_key_order = "schema";
   bool json_closed_objects = false;
+  int64_t json_max_length_default = 0;
+  int64_t json_max_items_default = 0;
   int answer_threads = 1;
   int encode_threads = 1;
   int64_t max_tokens_default = 0;  // where a request says nothing; 0: what fits the context

@@ -60,7 +60,9 @@ Result<serving::RequestBuilderOptions> AnswerOptionsOf(const ServerConfig& confi
   } else if (config.json_key_order != "schema") {
     return bad("json-key-order", "schema or free", config.json_key_order);
   }
-  options.closed_objects = config.json_closed_objects;
+  options.schema = {.closed = config.json_closed_objects,
+                    .max_length = config.json_max_length_default,
+                    .max_items = config.json_max_items_default};
   return options;
 }
 
@@ -69,6 +71,8 @@ Status CheckRanges(const ServerConfig& c) {
     if (value >= low && value <= high) return Status();
     return Error(Code::kInvalidArgument, "{}: expected {}..{}, found {}", name, low, high, value);
   };
+  DI_RETURN_IF_ERROR(check("json-max-length-default", static_cast<double>(c.json_max_length_default), 0, INT32_MAX));
+  DI_RETURN_IF_ERROR(check("json-max-items-default", static_cast<double>(c.json_max_items_default), 0, INT32_MAX));
   DI_RETURN_IF_ERROR(check("drain-seconds", c.drain_seconds, 0, 1e6));
   DI_RETURN_IF_ERROR(check("stuck-seconds", c.stuck_seconds, 1, 1e6));
   DI_RETURN_IF_ERROR(check("answer-threads", c.answer_threads, 1, 256));

@@ -56,7 +56,7 @@ Status RequestBuilder::AddGrammar(const recipe::PreparedRequest& prepared, const
                                   std::vector<GenerationRequest>* requests) {
   const auto lookup = [this](std::string_view token) { return engine_.FindToken(token); };
   grammar::CompileOptions options = options_.grammar;
-  const recipe::OutputDefaults defaults{.compact = options.whitespace_max == 0, .closed = options_.closed_objects};
+  const recipe::OutputDefaults defaults{.compact = options.whitespace_max == 0, .schema = options_.schema};
   DI_ASSIGN_OR_RETURN(const std::optional<recipe::OutputGrammar> output,
                       recipe::MakeOutputGrammar(prepared.internal(), lookup, defaults));
   if (!output) return {};

@@ -19,14 +19,15 @@
 #include "deepinfer/engine.h"
 #include "deepinfer/grammar.h"
 #include "deepinfer/recipe.h"
+#include "recipe/schema.h"
 
 namespace deepinfer::serving {
 
 struct RequestBuilderOptions {
   // How all grammars are compiled; `cancel` is left out. In the usual spelling no answer gets lost in blanks.
   grammar::CompileOptions grammar{.spelling = grammar::Spelling::kUsual};
-  // Of schemas that say nothing of further members: see recipe::ClosedSchema. A request may say otherwise.
-  bool closed_objects = false;
+  // What is added to schemas that leave it open. A request may say otherwise.
+  recipe::SchemaForm schema;
   size_t grammars_max = 256;        // kept for requests that come again with the same
 };
 

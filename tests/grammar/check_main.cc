@@ -99,7 +99,7 @@ class Checker {
     CollectRequired(schema, &required);
     std::vector<std::string> outside{"}", "]"};
     for (const std::string& key : required) outside.insert(outside.end(), {Quoted(key) + ":", "," + Quoted(key) + ":"});
-    outside.insert(outside.end(), {"0", "\"\"", "[", "{", "null", "true", "false"});
+    outside.insert(outside.end(), {",0", ",\"\"", ",[", ",{", "0", "\"\"", "[", "{", "null", "true", "false"});
     std::vector<uint32_t> mask(vocabulary_->mask_words());
     std::mt19937 random(1);
     for (int step = 0; step < 10'000 && !matcher.IsComplete(); ++step) {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structured answers of the bundled model through the running server, validated by the jsonschema package.
 
-  tools/grammar/model_answers.py [--kind formats|tools] [--objects closed|as-they-are] [--requests 200] [--max-tokens 2048]
+  tools/grammar/model_answers.py [--kind formats|tools] [--form bounded|closed|as-it-is] [--requests 200] [--max-tokens 2048]
 
 Starts `deepinfer serve` with the bundled model and sends the requests, 24 at a time, at temperature 1 and top_p 1, each
 with its own seed: response formats of Chat Completions, or strict tools of Messages that must be called, any or by name
@@ -12,9 +12,12 @@ The 20 schemas are four each of five classes of the MaskBench sample (nesting, a
 looks at schemas alone: in the order of SHA-256(name), each is taken for the first class in that list whose keyword it has
 and that still lacks one, if it has at most 8,000 bytes and the server does not refuse it. (Tools: if its type is object.)
 
---objects closed sends structured_outputs.disable_additional_properties: objects that declare members and say nothing of
-others get no others, which is what OpenAI's strict mode demands of every schema. Answers are judged by the schema as it
-stands in the sample either way.
+--form says what the requests ask for beside the schema, with fields of structured_outputs (docs/grammar.md):
+  as-it-is  nothing
+  closed    disable_additional_properties: objects that declare members and say nothing of others get no others, which is
+            what OpenAI's strict mode demands of every schema
+  bounded   that, and default_max_length 100, default_max_items 10: strings and arrays that the schema leaves open end there
+Answers are judged by the schema as it stands in the sample in every form.
 
 An answer that ended by itself must be valid, formats included, and without a repeated key. One that was cut by max_tokens
 must say so and be the beginning of a valid document: grammar_check proposes how to go on, jsonschema has the verdict.
@@ -42,6 +45,8 @@ PACKAGES = "jsonschema[format-nongpl]==4.26.0"
 PER_CLASS = 4
 MARKER = "</\uff5cDSML\uff5c"
 PROMPT = "Make up an example, as JSON."
+CLOSED = {"disable_additional_properties": True}
+FORMS = {"as-it-is": {}, "closed": CLOSED, "bounded": {**CLOSED, "default_max_length": 100, "default_max_items": 10}}
 
 
 def enter_environment(build):
@@ -120,8 +125,7 @@ def request(options, schema, number, max_tokens):
         "seed": number,
         "max_tokens": max_tokens,
     }
-    if options.objects == "closed":
-        body["structured_outputs"] = {"disable_additional_properties": True}
+    body["structured_outputs"] = {**FORMS[options.form], "disable_any_whitespace": options.compact}
     if options.kind == "formats":
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         return "/v1/chat/completions", body
@@ -173,7 +177,8 @@ def run(options):
     """Chosen schemas, names refused, and (status, body) by number. What was answered before is read from the file."""
     settings = {
         "kind": options.kind,
-        "objects": options.objects,
+        "form": FORMS[options.form],
+        "compact": options.compact,
         "max_tokens": options.max_tokens,
         "top_p": options.top_p,
         "serve": options.serve,
@@ -182,7 +187,8 @@ def run(options):
     name = "-".join(
         [
             options.kind,
-            options.objects,
+            options.form,
+            *(["compact"] if options.compact else []),
             str(options.max_tokens),
             *([f"top_p{options.top_p}"] if options.top_p != 1 else []),
             *([re.sub(r"[^a-z0-9]+", "_", options.serve)] if options.serve else []),
@@ -301,8 +307,21 @@ def where_cut(text):
     return "members and elements without end"
 
 
+def with_ends(schema, characters):
+    """The same, but texts that must match a pattern somewhere have a last place for it, which leads there."""
+    if isinstance(schema, list):
+        return [with_ends(item, characters) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: with_ends(value, characters) for key, value in schema.items()}
+    if isinstance(schema.get("pattern"), str) and "maxLength" not in schema:
+        inner["maxLength"] = characters
+    return inner
+
+
 def finish(options, cut):
     """For [(schema, text)]: for each a document that begins with the text, or None."""
+    cut = [(with_ends(schema, len(text) + 200), text) for schema, text in cut]
     questions = "".join(json.dumps({"schema": json.dumps(schema), "finish": text}) + "\n" for schema, text in cut)
     answers = subprocess.run([options.check], input=questions, text=True, check=True, capture_output=True).stdout
     return [json.loads(line).get("finished") for line in answers.splitlines()]
@@ -340,7 +359,7 @@ def report(options, chosen, refused, answers):
     for cause, count in causes.most_common():
         print(f"cut within {cause}: {count}")
     print(
-        f"{options.kind}, objects {options.objects}: {len(answers)} answers over {len(chosen)} schemas ({len(refused)} refused): "
+        f"{options.kind}, {options.form}: {len(answers)} answers over {len(chosen)} schemas ({len(refused)} refused): "
         f"{counts['valid']} valid, {counts['cut']} cut by length, {len(wrong)} wrong"
     )
     return 1 if wrong or counts["cut"] * 10 > len(answers) else 0
@@ -352,7 +371,8 @@ def main():
     parser.add_argument("--deepinfer", type=pathlib.Path, help="default: BUILD/bin/deepinfer")
     parser.add_argument("--check", type=pathlib.Path, help="default: BUILD/bin/grammar_check")
     parser.add_argument("--kind", choices=["formats", "tools"], default="formats")
-    parser.add_argument("--objects", choices=["closed", "as-they-are"], default="closed")
+    parser.add_argument("--form", choices=list(FORMS), default="bounded")
+    parser.add_argument("--compact", action="store_true", help="without blanks (disable_any_whitespace)")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=2048)
     parser.add_argument("--top-p", type=float, default=1)

@@ -6,7 +6,6 @@
 
 #include "recipe/control.h"
 #include "recipe/prompt_json.h"
-#include "recipe/schema.h"
 
 namespace deepinfer::recipe {
 namespace {
@@ -25,43 +24,37 @@ Result<int32_t> Need(Control control, const TokenLookup& lookup) {
 }
 
 // The schema as it is enforced. What is no JSON is left for the compiler to refuse.
-Result<std::string> Enforced(const std::string& schema, bool closed) {
-  if (!closed) return schema;
+std::string Enforced(const std::string& schema, const SchemaForm& form) {
+  if (form == SchemaForm()) return schema;
   const Result<Json> json = ParseJson(schema);
-  if (!json.ok()) return schema;
-  DI_ASSIGN_OR_RETURN(const Json form, ClosedSchema(Field(*json)));
-  return WriteJson(form);
+  return json.ok() ? WriteJson(FormedSchema(Field(*json), form)) : schema;
 }
 
 // What the tool's arguments must be. A tool without parameters takes none, strict or not.
-Result<grammar::ToolConstraint> ToolOf(const ToolDefinition& tool, bool by_schema, bool closed) {
+grammar::ToolConstraint ToolOf(const ToolDefinition& tool, bool by_schema, const SchemaForm& form) {
   if (tool.parameters.IsNull()) {
-    return grammar::ToolConstraint{.name = tool.name, .parameters = R"({"type":"object","additionalProperties":false})", .strict = true};
+    return {.name = tool.name, .parameters = R"({"type":"object","additionalProperties":false})", .strict = true};
   }
-  DI_ASSIGN_OR_RETURN(std::string parameters, Enforced(WritePromptJson(tool.parameters, JsonForm::kCompact), closed));
-  return grammar::ToolConstraint{
-      .name = tool.name, .parameters = std::move(parameters), .strict = by_schema || tool.strict.value_or(false)};
+  return {.name = tool.name,
+          .parameters = Enforced(WritePromptJson(tool.parameters, JsonForm::kCompact), form),
+          .strict = by_schema || tool.strict.value_or(false)};
 }
 
-Result<std::vector<grammar::ToolConstraint>> ToolsOf(const std::vector<ToolDefinition>& tools, bool by_schema, bool closed) {
+std::vector<grammar::ToolConstraint> ToolsOf(const std::vector<ToolDefinition>& tools, bool by_schema, const SchemaForm& form) {
   std::vector<grammar::ToolConstraint> list;
-  for (const ToolDefinition& tool : tools) {
-    DI_ASSIGN_OR_RETURN(grammar::ToolConstraint constraint, ToolOf(tool, by_schema, closed));
-    list.push_back(std::move(constraint));
-  }
+  for (const ToolDefinition& tool : tools) list.push_back(ToolOf(tool, by_schema, form));
   return list;
 }
 
 // The content where no call comes, beside the calls.
-Status AddContent(const ContentConstraint& content, bool closed, grammar::DsmlOptions* options) {
+Status AddContent(const ContentConstraint& content, const SchemaForm& form, grammar::DsmlOptions* options) {
   switch (content.kind) {
     case Kind::kJsonObject:
       options->text_schema = R"({"type":"object"})";
       return {};
-    case Kind::kJsonSchema: {
-      DI_ASSIGN_OR_RETURN(options->text_schema, Enforced(content.text, closed));
+    case Kind::kJsonSchema:
+      options->text_schema = Enforced(content.text, form);
       return {};
-    }
     case Kind::kRegex:
       options->text_regex = content.text;
       return {};
@@ -74,7 +67,7 @@ Status AddContent(const ContentConstraint& content, bool closed, grammar::DsmlOp
                content.field);
 }
 
-Result<OutputGrammar> CallsGrammar(const Request& request, const TokenLookup& lookup, bool closed) {
+Result<OutputGrammar> CallsGrammar(const Request& request, const TokenLookup& lookup, const SchemaForm& form) {
   const Conversation& conversation = request.conversation;
   grammar::DsmlOptions options;
   DI_ASSIGN_OR_RETURN(const int32_t dsml, Need(Control::kDsml, lookup));
@@ -86,27 +79,21 @@ Result<OutputGrammar> CallsGrammar(const Request& request, const TokenLookup& lo
   for (const Control control : kTextTokens) {
     if (const auto id = lookup(Spelling(control))) options.free_tokens.push_back(static_cast<uint32_t>(*id));
   }
-  if (request.content && !options.required) DI_RETURN_IF_ERROR(AddContent(*request.content, closed, &options));
+  if (request.content && !options.required) DI_RETURN_IF_ERROR(AddContent(*request.content, form, &options));
   // A call that must come follows its schema as far as that can be enforced; a strict tool's always does.
-  DI_ASSIGN_OR_RETURN(std::vector<grammar::ToolConstraint> tools, ToolsOf(conversation.tools, options.required, closed));
-  OutputGrammar output{.constraint = Constraint::Dsml(std::move(tools), options), .field = "/tools"};
-  if (options.required) {
-    DI_ASSIGN_OR_RETURN(tools, ToolsOf(conversation.tools, false, closed));
-    output.lenient = Constraint::Dsml(std::move(tools), options);
-  }
+  OutputGrammar output{.constraint = Constraint::Dsml(ToolsOf(conversation.tools, options.required, form), options), .field = "/tools"};
+  if (options.required) output.lenient = Constraint::Dsml(ToolsOf(conversation.tools, false, form), options);
   return output;
 }
 
 }  // namespace
 
-Result<Constraint> ContentGrammar(const ContentConstraint& content, bool closed) {
+Constraint ContentGrammar(const ContentConstraint& content, const SchemaForm& form) {
   switch (content.kind) {
     case Kind::kJsonObject:
       return Constraint::JsonObject();
-    case Kind::kJsonSchema: {
-      DI_ASSIGN_OR_RETURN(std::string schema, Enforced(content.text, closed));
-      return Constraint::JsonSchema(std::move(schema));
-    }
+    case Kind::kJsonSchema:
+      return Constraint::JsonSchema(Enforced(content.text, form));
     case Kind::kRegex:
       return Constraint::Regex(content.text);
     case Kind::kChoice:
@@ -123,12 +110,13 @@ Result<Constraint> ContentGrammar(const ContentConstraint& content, bool closed)
 Result<std::optional<OutputGrammar>> MakeOutputGrammar(const Request& request, const TokenLookup& lookup,
                                                          const OutputDefaults& defaults) {
   std::optional<OutputGrammar> output;
-  const bool closed = request.form.closed.value_or(defaults.closed);
+  const SchemaForm form{.closed = request.form.closed.value_or(defaults.schema.closed),
+                        .max_length = request.form.max_length.value_or(defaults.schema.max_length),
+                        .max_items = request.form.max_items.value_or(defaults.schema.max_items)};
   if (request.parsing.parse_tool_calls) {
-    DI_ASSIGN_OR_RETURN(output, CallsGrammar(request, lookup, closed));
+    DI_ASSIGN_OR_RETURN(output, CallsGrammar(request, lookup, form));
   } else if (request.content) {
-    DI_ASSIGN_OR_RETURN(grammar::Constraint constraint, ContentGrammar(*request.content, closed));
-    output = OutputGrammar{.constraint = std::move(constraint), .field = request.content->field};
+    output = OutputGrammar{.constraint = ContentGrammar(*request.content, form), .field = request.content->field};
   } else {
     return output;
   }

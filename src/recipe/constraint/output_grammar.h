@@ -13,6 +13,7 @@
 
 #include "deepinfer/grammar.h"
 #include "recipe/request.h"
+#include "recipe/schema.h"
 
 namespace deepinfer::recipe {
 
@@ -35,11 +36,11 @@ struct OutputGrammar {
 // How JSON is written where the request does not say.
 struct OutputDefaults {
   bool compact = false;
-  bool closed = false;  // see ClosedSchema (recipe/schema.h)
+  SchemaForm schema;
 };
 
-// The grammar of content alone. `closed`: its schema is taken so.
-Result<grammar::Constraint> ContentGrammar(const ContentConstraint& content, bool closed = false);
+// The grammar of content alone.
+grammar::Constraint ContentGrammar(const ContentConstraint& content, const SchemaForm& form = {});
 
 // Nothing where every output will do. Errors: kInvalidArgument (constraints that contradict each other, with the field),
 // kFailedPrecondition (the tokenizer lacks a token that is needed).

@@ -267,8 +267,14 @@ TEST_F(OutputGrammarTest, HowJsonIsWritten) {
   EXPECT_TRUE(form("", {.compact = true}).compact);
   EXPECT_TRUE(form(R"(,"structured_outputs":{"disable_any_whitespace":true})", {}).compact);
   EXPECT_FALSE(form(R"(,"structured_outputs":{"disable_any_whitespace":false})", {.compact = true}).compact);
-  EXPECT_FALSE(Takes(form("", {.closed = true}), more));
-  EXPECT_TRUE(Takes(form(R"(,"structured_outputs":{"disable_additional_properties":false})", {.closed = true}), more));
+  EXPECT_FALSE(Takes(form("", {.schema = {.closed = true}}), more));
+  EXPECT_TRUE(Takes(form(R"(,"structured_outputs":{"disable_additional_properties":false})", {.schema = {.closed = true}}), more));
+  const std::string text = R"("guided_json":{"type":"array","items":{"type":"string"}})";
+  const std::string limits = R"(,"structured_outputs":{"default_max_length":3,"default_max_items":2})";
+  EXPECT_TRUE(Takes(text, R"(["four","b","c"])"));
+  EXPECT_TRUE(Takes(text + limits, R"(["abc","b"])"));
+  EXPECT_FALSE(Takes(text + limits, R"(["four"])"));
+  EXPECT_FALSE(Takes(text + limits, R"(["a","b","c"])"));
   const std::string why = Refused(format + R"(,"structured_outputs":{"whitespace_pattern":"x"})");
   EXPECT_EQ(why.rfind("/structured_outputs/whitespace_pattern: ", 0), 0u) << why;
   EXPECT_EQ(Refused(R"("guided_json":true,"guided_whitespace_pattern":"x")").rfind("/guided_whitespace_pattern: ", 0), 0u);

@@ -222,6 +222,14 @@ class OpenAITest(unittest.TestCase):
                 )
                 self.assertEqual(status, 200, answer)
                 self.assertRegex(answer["choices"][0]["message"]["content"], r'^\{"a":[12],"b":\[3,3\]\}$')
+        limits = {"default_max_length": 5, "default_max_items": 2}
+        for seed in range(3):
+            body = {"model": MODEL, "messages": ASK, "seed": seed, "max_tokens": 200, **OFF, "structured_outputs": limits}
+            body["guided_json"] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+            status, answer = post("/v1/chat/completions", body)
+            self.assertEqual((status, answer["choices"][0]["finish_reason"]), (200, "stop"), answer)
+            value = json.loads(answer["choices"][0]["message"]["content"])
+            self.assertTrue(1 <= len(value) <= 2 and max(map(len, value)) <= 5, value)
         status, answer = post("/v1/chat/completions", {"model": MODEL, "messages": ASK, "structured_outputs": {"whitespace_pattern": " "}})
         self.assertEqual((status, answer["error"]["message"][:40]), (400, "/structured_outputs/whitespace_pattern: "))
 
