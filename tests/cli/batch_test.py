@@ -123,6 +123,27 @@ class Batch(unittest.TestCase):
     def test_interrupted_and_continued(self):
         self.end_and_go_on(signal.SIGINT, 130)
 
+    def test_constraints_of_request_bodies(self):
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+        chat = {"messages": [{"role": "user", "content": "x"}], "thinking": {"type": "disabled"}, "max_tokens": 60}
+        bodies = {
+            "format": {**chat, "response_format": {"type": "json_schema", "json_schema": {"name": "t", "schema": schema}}},
+            "compact": {**chat, "structured_outputs": {"json": schema, "disable_any_whitespace": True}},
+            "regex": {**chat, "guided_regex": "[0-9]{3}"},
+            "bad": {**chat, "guided_json": {"type": "string", "pattern": "(?=x)"}},
+        }
+        lines = [{"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body} for name, body in bodies.items()]
+        self.source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.assertEqual(run(self.source, self.results)[0], 0)
+        answers = read(self.results)
+        content = lambda name: answers[name]["response"]["body"]["choices"][0]["message"]["content"]
+        self.assertIn(json.loads(content("format")), ({"a": 1}, {"a": 2}))
+        self.assertIn(content("compact"), ('{"a":1}', '{"a":2}'))
+        self.assertRegex(content("regex"), "^[0-9]{3}$")
+        self.assertEqual(answers["bad"]["response"]["status_code"], 400)
+        for part in ("/guided_json: #", "pattern"):
+            self.assertIn(part, json.dumps(answers["bad"]["response"]["body"]))
+
     def test_what_it_refuses(self):
         self.source.write_text(stories(1, 4))
         self.results.write_text("something else\n")

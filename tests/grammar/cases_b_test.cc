@@ -3,7 +3,7 @@
 // (section B). Cases about requests and servers live with those modules.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <string>
 
 #include "deepinfer/grammar.h"
@@ -11,7 +11,8 @@
 namespace deepinfer::grammar {
 namespace {
 
-using std::chrono::steady_clock;
+// CPU time: what else runs on the machine does not count.
+double SecondsSince(std::clock_t start) { return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC; }
 
 class CasesB : public testing::Test {
  protected:
@@ -24,9 +25,9 @@ class CasesB : public testing::Test {
     vocabulary_ = Vocabulary::Create(tokens, {}, stop);
   }
   Result<CompiledGrammar> Try(const Constraint& constraint, const CompileOptions& options = {}) {
-    const auto start = steady_clock::now();
+    const std::clock_t start = std::clock();
     auto compiled = Compile(constraint, vocabulary_, options);
-    EXPECT_LT(std::chrono::duration<double>(steady_clock::now() - start).count(), 3.0);
+    EXPECT_LT(SecondsSince(start), 3.0);
     return compiled;
   }
   Result<CompiledGrammar> TrySchema(const std::string& schema) { return Try(Constraint::JsonSchema(schema)); }
@@ -379,9 +380,9 @@ TEST_F(CasesB, HostileInputEndsSoon) {
     Matcher matcher(*compiled);
     std::vector<uint32_t> mask(vocabulary_->mask_words());
     ASSERT_TRUE(matcher.AcceptBytes("{\"").ok());
-    const auto start = steady_clock::now();
+    const std::clock_t start = std::clock();
     EXPECT_TRUE(matcher.FillMask(mask).ok());
-    EXPECT_LT(std::chrono::duration<double>(steady_clock::now() - start).count(), 2.0);
+    EXPECT_LT(SecondsSince(start), 2.0);
   }
 }
 

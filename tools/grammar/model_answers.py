@@ -321,10 +321,17 @@ def with_ends(schema, characters):
 
 def finish(options, cut):
     """For [(schema, text)]: for each a document that begins with the text, or None."""
-    cut = [(with_ends(schema, len(text) + 200), text) for schema, text in cut]
-    questions = "".join(json.dumps({"schema": json.dumps(schema), "finish": text}) + "\n" for schema, text in cut)
-    answers = subprocess.run([options.check], input=questions, text=True, check=True, capture_output=True).stdout
-    return [json.loads(line).get("finished") for line in answers.splitlines()]
+
+    def ask(questions):
+        lines = "".join(json.dumps({"schema": json.dumps(schema), "finish": text}) + "\n" for schema, text in questions)
+        answers = subprocess.run([options.check], input=lines, text=True, check=True, capture_output=True).stdout
+        return [json.loads(line).get("finished") for line in answers.splitlines()]
+
+    documents = ask(cut)
+    missing = [i for i, document in enumerate(documents) if document is None]
+    for i, document in zip(missing, ask([(with_ends(cut[i][0], len(cut[i][1]) + 200), cut[i][1]) for i in missing])):
+        documents[i] = document
+    return documents
 
 
 def report(options, chosen, refused, answers):

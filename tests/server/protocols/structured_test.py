@@ -93,6 +93,47 @@ class OpenAITest(unittest.TestCase):
             parsed = stream.get_final_completion().choices[0].message.parsed
         self.assertEqual(parsed, self.parse(response_format=Thing).choices[0].message.parsed)
 
+    def test_choices_streamed_are_the_whole_answer(self):
+        body = {"model": MODEL, "messages": ASK, "seed": 9, "n": 3, "max_tokens": 300, **OFF}
+        body["response_format"] = openai.lib._parsing.type_to_response_format_param(Part)
+        whole = post("/v1/chat/completions", body)[1]["choices"]
+        texts = [""] * 3
+        for _, data in events("/v1/chat/completions", body):
+            for choice in data["choices"] if data != "[DONE]" else ():
+                texts[choice["index"]] += choice["delta"].get("content") or ""
+        self.assertEqual(texts, [choice["message"]["content"] for choice in whole])
+        for text in texts:
+            Part.model_validate_json(text)
+
+    def test_several_calls_at_once(self):
+        """Where more than one call may come, each follows its tool's schema; a tool that is not asked for is not called."""
+        seen = set()
+        for seed in range(6):
+            answer = self.client.chat.completions.create(
+                model=MODEL,
+                messages=ASK,
+                tools=tools(Part, Thing),
+                tool_choice="required",
+                temperature=1,
+                seed=seed,
+                max_tokens=600,
+                extra_body=OFF,
+            ).choices[0]
+            calls = answer.message.tool_calls
+            seen.add(len(calls))
+            for call in calls if answer.finish_reason == "tool_calls" else calls[:-1]:
+                {"Part": Part, "Thing": Thing}[call.function.name].model_validate_json(call.function.arguments)
+        self.assertTrue(seen)
+
+    def test_a_call_or_the_format(self):
+        """Tools that may be called, and a format for the answer without a call."""
+        for seed in range(6):
+            choice = self.parse(response_format=Part, tools=tools(Part), seed=seed, max_tokens=300).choices[0]
+            if choice.message.tool_calls:
+                self.assertIsInstance(choice.message.tool_calls[0].function.parsed_arguments, Part)
+            else:
+                self.assertIsInstance(choice.message.parsed, Part)
+
     def test_responses(self):
         for effort in ("none", "high"):
             answer = self.client.responses.parse(
