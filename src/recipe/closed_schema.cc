@@ -39,6 +39,7 @@ class Closer {
   // `shared`: another schema speaks of the same value.
   Result<Json> Close(const Field& schema, bool shared) {
     const bool empty_allowed = std::exchange(empty_allowed_, false);  // of the top only
+    const bool one_of = std::exchange(one_of_, false);
     if (!schema.IsObject()) {
       if (strict_ && !shared) return schema.BadKind("a schema with a \"type\" in strict mode");
       return schema.json();
@@ -49,7 +50,7 @@ class Closer {
       out.emplace_back(name, std::move(closed));
     }
     if (!shared && strict_) DI_RETURN_IF_ERROR(CloseStrictly(schema, empty_allowed, &out));
-    if (!shared && !strict_) Add(schema, &out);
+    if (!shared && !strict_) Add(schema, one_of, &out);
     return Json(std::move(out));
   }
 
@@ -58,19 +59,21 @@ class Closer {
     if (IsOneOf(name, {"properties", "patternProperties", "$defs", "$def", "definitions"})) return Each(value, false);
     if (IsOneOf(name, {"dependentSchemas", "dependencies"})) return Each(value, true);
     if (IsOneOf(name, {"allOf", "not", "if", "then", "else"})) return One(value, true);
-    if (IsOneOf(name, {"anyOf", "oneOf"}))
-      return One(value, shared || HasAny(schema, {"properties", "patternProperties"}));
+    if (IsOneOf(name, {"anyOf", "oneOf"})) {
+      return One(value, shared || HasAny(schema, {"properties", "patternProperties"}), name == "oneOf");
+    }
     if (IsOneOf(name, {"items", "prefixItems", "additionalItems", "unevaluatedItems"})) return One(value, false);
     if (name == "additionalProperties" && !strict_) return One(value, false);
     return value.json();
   }
 
-  // A schema, or an array of them. All else is for others to judge.
-  Result<Json> One(const Field& value, bool shared) {
+  // A schema, or an array of them. All else is for others to judge. `one_of`: branches of oneOf.
+  Result<Json> One(const Field& value, bool shared, bool one_of = false) {
     if (value.IsObject()) return Close(value, shared);
     if (!value.IsArray()) return value.json();
     Json::Array items;
     for (size_t i = 0; i < value.size(); ++i) {
+      one_of_ = one_of;
       DI_ASSIGN_OR_RETURN(Json item, Close(value.Item(i), shared));
       items.push_back(std::move(item));
     }
@@ -93,13 +96,17 @@ class Closer {
     return Json(std::move(members));
   }
 
-  void Add(const Field& schema, Json::Object* out) const {
+  // `one_of`: it is a branch of oneOf.
+  void Add(const Field& schema, bool one_of, Json::Object* out) const {
     const bool declares = HasAny(schema, {"properties", "patternProperties"});
     const bool said = HasAny(schema, {"additionalProperties", "unevaluatedProperties"});
     const bool joined = HasAny(schema, {"allOf", "anyOf", "oneOf", "if", "$ref", "dependentSchemas", "dependencies"});
     if (form_.closed && declares && !said && !joined) out->emplace_back("additionalProperties", Json(false));
     if (HasAny(schema, {"enum", "const"})) return;
-    AddMost(schema, "string", "minLength", "maxLength", form_.max_length, out);
+    // Patterns that exclude each other make large automata, and a count would multiply them: those stay open.
+    if (!HasAny(schema, {"oneOf", "not", "if"}) && !(one_of && HasAny(schema, {"pattern", "allOf", "anyOf"}))) {
+      AddMost(schema, "string", "minLength", "maxLength", form_.max_length, out);
+    }
     if (!HasAny(schema, {"contains"})) AddMost(schema, "array", "minItems", "maxItems", form_.max_items, out);
   }
 
@@ -152,6 +159,7 @@ class Closer {
 
   const bool strict_ = false;
   bool empty_allowed_ = false;
+  bool one_of_ = false;  // of the next schema
   const SchemaForm form_;
 };
 

@@ -68,10 +68,13 @@ TEST(FormedSchema, LimitsWhatIsLeftOpen) {
        {R"({"type":"string","maxLength":99})", R"({"type":"string","minLength":10})",
         R"({"type":"string","enum":["long enough"]})", R"({"type":"integer"})",
         R"({"type":"array","minItems":4,"items":{"type":"null"}})", R"({"const":[1,2,3,4]})",
-        R"({"type":"array","contains":{"const":1}})", "true"}) {
+        R"({"type":"array","contains":{"const":1}})", "true",
+        R"({"type":"string","oneOf":[{"type":"string","pattern":"a"},{"type":"string","pattern":"b"}]})"}) {
     EXPECT_EQ(Formed(stated, form), stated);
   }
   EXPECT_EQ(Formed(R"({"type":"string"})", {}), R"({"type":"string"})");
+  EXPECT_EQ(Formed(R"({"type":["string","null"],"anyOf":[{"type":"string"},{"type":"null"}]})", form),
+            R"({"type":["string","null"],"anyOf":[{"type":"string","maxLength":9},{"type":"null"}],"maxLength":9})");
 }
 
 TEST(FormedSchema, ClosesWhatOneSchemaAloneDescribes) {
