@@ -11,7 +11,9 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -171,6 +173,27 @@ class Stopping(unittest.TestCase):
         with Server([PROGRAM, "serve"], port=server.port) as again:
             self.assertEqual(json.loads(ask(again, chat(), timeout=60).body)["choices"], first)
         sock.close()
+
+    def test_how_answers_are_written(self):
+        schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "string"}}, "required": ["b", "a"]}
+        more = {"thinking": {"type": "disabled"}, "max_tokens": 200, "guided_json": schema, "temperature": 1}
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('[answers]\njson-blanks = "none"\njson-key-order = "free"\njson-closed-objects = true\n')
+            file.write("json-max-length-default = 3\n")
+            file.flush()
+            with Server([PROGRAM, "serve"], f"--config={file.name}") as server:
+                for seed in range(4):
+                    answer = json.loads(ask(server, chat(seed=seed, **more), timeout=60).body)
+                    text = answer["choices"][0]["message"]["content"]
+                    value = json.loads(text)
+                    self.assertEqual(text, json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+                    self.assertEqual(set(value), {"a", "b"})
+                    self.assertLessEqual(len(value["b"]), 3)
+        for flag, part in (("--json-blanks=some", "json-blanks: expected usual, any or none"), ("--json-key-order=x", "json-key-order: "),
+                           ("--json-max-items-default=-1", "json-max-items-default: ")):
+            done = subprocess.run([PROGRAM, "serve", "--port=0", flag], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(part, done.stderr)
 
     def test_full_log_disk(self):
         with Server([PROGRAM, "serve"], "--log-file=/dev/full") as server:
