@@ -9,7 +9,11 @@ Result<std::string_view> ChooseVariant(const DeviceFacts& device) {
                  device.driver / 1000, device.driver % 1000 / 10, kDriverMin / 1000, kDriverMin % 1000 / 10);
   }
   if (device.major == 9 && device.minor == 0) return std::string_view("sm90a");
-  // The matrix kernels for sm_100a do not exist yet (docs/kernels/cuda.md); a part of the ops is no backend.
+  // A part of the ops is no backend (docs/kernels/cuda.md).
+  if (device.major == 10 && device.minor == 0) {
+    return Error(Code::kUnimplemented, "CUDA: {} has compute capability 10.0 (sm_100a): matrix products and attention have no kernels "
+                 "for it yet; 9.0 (H100, H200) has all", device.name);
+  }
   return Error(Code::kUnimplemented, "CUDA: {} has compute capability {}.{}; the kernels are built for 9.0 (H100, H200)",
                device.name, device.major, device.minor);
 }

@@ -25,6 +25,16 @@ TEST(ChooseVariant, RefusesOtherGpusByName) {
   }
 }
 
+// Most ops are compiled for sm_100a; as long as some are not, such a card is refused, and the message says which.
+TEST(ChooseVariant, RefusesBlackwellForTheOpsThatAreMissing) {
+  const auto variant = ChooseVariant({"NVIDIA B200", 10, 0, 13000});
+  ASSERT_FALSE(variant.ok());
+  EXPECT_EQ(variant.status().code(), Code::kUnimplemented);
+  for (const char* part : {"NVIDIA B200", "10.0", "sm_100a", "matrix products and attention"}) {
+    EXPECT_THAT(variant.status().message(), HasSubstr(part));
+  }
+}
+
 TEST(ChooseVariant, RefusesOldDrivers) {
   const auto variant = ChooseVariant({"NVIDIA H200", 9, 0, 12080});
   ASSERT_FALSE(variant.ok());
