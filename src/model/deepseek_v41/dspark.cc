@@ -40,9 +40,9 @@ Status DraftModel::Impl::Allocate() {
       {&kv, context_rows * config.head_dim},
       {&rope, context_rows * config.rope_dim},
       {&previous, anchors},
-      {&markov, anchors * draft.markov_rank},
+      {&markov, block_rows * draft.markov_rank},
       {&markov_logits, anchors * config.vocab_size},
-      {&markov_confidence, anchors},
+      {&markov_confidence, block_rows},
       {&confidence, block_rows},
       {&tokens, block_rows},
   };
@@ -177,7 +177,7 @@ void DraftModel::Impl::HiddenConfidence() {
   Linear(num_anchors * drafts, weights.confidence_hidden, stages->states(), confidence.as<float>());
 }
 
-void DraftModel::Impl::Heads(int64_t j, const int32_t* ids) {
+void DraftModel::Impl::Heads(int64_t j, const int32_t* ids, float* embedded) {
   const int64_t n = num_anchors, vocab = config.vocab_size;
   dev.Embed({.rows = n,
              .streams = 1,
@@ -185,11 +185,17 @@ void DraftModel::Impl::Heads(int64_t j, const int32_t* ids) {
              .table = weights.markov_embed,
              .override_rows = nullptr,
              .use_override = nullptr,
-             .x = markov.as<float>()});
-  Linear(n, weights.markov_head, markov.as<float>(), markov_logits.as<float>());
+             .x = embedded});
+  Linear(n, weights.markov_head, embedded, markov_logits.as<float>());
   Add(n, vocab, markov_logits.as<float>(), logits + j * vocab, drafts * vocab);
-  Linear(n, weights.confidence_markov, markov.as<float>(), markov_confidence.as<float>());
-  Add(n, 1, markov_confidence.as<float>(), confidence.as<float>() + j, drafts);
+}
+
+void DraftModel::Impl::MarkovConfidence(int64_t first, int64_t count) {
+  const int64_t n = num_anchors;
+  Linear(count * n, weights.confidence_markov, markov.as<float>(), markov_confidence.as<float>());
+  for (int64_t j = 0; j < count; ++j) {
+    Add(n, 1, markov_confidence.as<float>() + j * n, confidence.as<float>() + first + j, drafts);
+  }
 }
 
 void DraftModel::RunBlock(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows, int64_t drafts) {
@@ -202,7 +208,8 @@ void DraftModel::Next(std::span<const int32_t> previous) {
   Impl& m = *impl_;
   DI_CHECK(static_cast<int64_t>(previous.size()) == m.num_anchors && m.next < m.drafts);
   m.dev.CopyToDevice(m.previous.data(), previous.data(), previous.size_bytes());
-  m.Heads(m.next++, m.previous.as<int32_t>());
+  m.Heads(m.next, m.previous.as<int32_t>(), m.markov.as<float>());
+  m.MarkovConfidence(m.next++, 1);
 }
 
 }  // namespace deepinfer::model::deepseek_v41

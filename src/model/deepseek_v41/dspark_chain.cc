@@ -60,7 +60,7 @@ void DraftModel::RunChain(std::span<const DraftAnchor> anchors, std::span<const 
     m.HiddenConfidence();
     for (int64_t j = 0; j < drafts; ++j) {
       auto* drawn = m.tokens.as<int32_t>() + j * n;
-      m.Heads(j, j == 0 ? first : drawn - n);
+      m.Heads(j, j == 0 ? first : drawn - n, m.markov.as<float>() + j * n * m.draft.markov_rank);
       m.dev.Sample({.rows = n,
                     .vocab = m.config.vocab_size,
                     .logits = m.logits,
@@ -68,6 +68,7 @@ void DraftModel::RunChain(std::span<const DraftAnchor> anchors, std::span<const 
                     .no_token = 0,  // a wrong draft, but one that has an embedding
                     .tokens = drawn});
     }
+    m.MarkovConfidence(0, drafts);
   };
   if (!records) return queue();
   m.recorded_chains[{n, drafts}].Run(m.dev, queue);

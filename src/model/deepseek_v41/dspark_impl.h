@@ -63,8 +63,10 @@ struct DraftModel::Impl {
   } context;
   void RunStages(std::span<const DraftAnchor> anchors, std::span<const WindowCache> windows, int64_t count);
   void HiddenConfidence();
-  // The heads of draft j behind the tokens `ids` [anchors], device.
-  void Heads(int64_t j, const int32_t* ids);
+  // The logits of draft j behind the tokens `ids` [anchors], device, whose Markov embeddings are left in `embedded`.
+  void Heads(int64_t j, const int32_t* ids, float* embedded);
+  // The Markov term of the confidences of `count` drafts from `first` on, of the embeddings at `markov`.
+  void MarkovConfidence(int64_t first, int64_t count);
   void Linear(int64_t rows, const Matrix& w, const float* x, float* y, Activations activations = Activations::kFp32);
   void Add(int64_t rows, int64_t dim, const float* x, float* y, int64_t y_stride);
   // The setting, as far as it concerns w (forward.cc, ActivationsOf).
