@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of decoding without drafts, with all drafts in every step, and with as many as pay: one engine each in one process,
 // interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
-//   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [chat|prose|tasks]   tokens/s, and ratios of each round
+//   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [chat|prose|calls]   tokens/s, and ratios of each round
 //   drafts_bench accept                                                               overlap and acceptance by place
-// DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Answers to tasks end where they end.
+// DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Tool calls end where they end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "deepinfer/engine.h"
+#include "deepinfer/recipe.h"
 #include "overlap.h"
 #include "recipe/encode.h"
 #include "recipe/render.h"
@@ -56,17 +57,8 @@ const std::vector<std::string> kProse = {
     "At the far end of the room, under the portrait of her grandfather, Miss Alice was",
 };
 
-// What the bundled model was trained for: one right answer, which says again much of what was asked.
-const std::vector<std::string> kTasks = {
-    "What is the capital of France?",
-    "Which day comes three days after Tuesday?",
-    "Extract name and age as JSON: Anna is 31 years old and lives in Rome.",
-    "Give me a JSON list of the fruits: I bought apples, pears, a melon and two lemons.",
-    "Repeat these words: river, candle, window, marble, garden, silver.",
-    "The red ball is in the box. Tom moves the ball to the basket. Where is the ball?",
-    "Extract name and city as JSON: My name is Peter and I live in Berlin.",
-    "What is 12 plus 7?",
-};
+// Tool calls: what agents ask for, and what the bundled model was trained for.
+const std::vector<std::string> kCities = {"Paris", "Tokyo", "Rome", "Madrid", "Berlin", "Cairo", "London", "Oslo"};
 
 [[noreturn]] void Fail(const std::string& why) {
   fmt::print(stderr, "drafts_bench: {}\n", why);
@@ -75,7 +67,26 @@ const std::vector<std::string> kTasks = {
 
 using Prompts = std::vector<std::vector<int32_t>>;
 
+Prompts EncodeCalls() {
+  std::string why;
+  const auto recipe = recipe::Recipe::Load(kModel + "/tokenizer.json", {.default_thinking = false}, &why);
+  if (recipe == nullptr) Fail(why);
+  Prompts prompts;
+  for (const std::string& city : kCities) {
+    const std::string body =
+        R"({"model": "any", "messages": [{"role": "user", "content": "What is the weather in )" + city + R"(?"}], "tools": [)"
+        R"({"type": "function", "function": {"name": "get_weather", "description": "Get the weather of a city", "parameters": )"
+        R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]})";
+    recipe::RequestError error;
+    const auto prepared = recipe->Prepare(recipe::Protocol::kChat, body, &error);
+    if (prepared == nullptr) Fail(error.message);
+    prompts.emplace_back(prepared->ids().begin(), prepared->ids().end());
+  }
+  return prompts;
+}
+
 Prompts Encode(const std::string& kind) {
+  if (kind == "calls") return EncodeCalls();
   auto tokenizer = Tokenizer::Load(kModel + "/tokenizer.json");
   if (!tokenizer.ok()) Fail(tokenizer.status().message());
   const std::shared_ptr<const Tokenizer> shared = *std::move(tokenizer);
@@ -92,7 +103,7 @@ Prompts Encode(const std::string& kind) {
     }
     return prompts;
   }
-  for (const std::string& text : kind == "tasks" ? kTasks : kChat) {
+  for (const std::string& text : kChat) {
     recipe::Conversation conversation;
     conversation.messages.emplace_back(recipe::Role::kUser, recipe::Content(text));
     const auto ids = (*encoder)->Encode(recipe::RenderConversation(conversation, recipe::ModelVersion::kV41));
@@ -184,6 +195,12 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
   const EngineStats five = engines[1]->Stats(), stats = engines[2]->Stats();
   fmt::print("{:3} streams: always 5: {:.2f} tokens a step\n", work.streams,
              static_cast<double>(five.answer_tokens) / static_cast<double>(five.steps) / work.streams);
+  int64_t verified = 0;
+  for (const int64_t n : stats.drafts_verified) verified += n;
+  fmt::print("{:3} streams: as they pay: {:.2f} drafts made and {:.2f} verified a step, {:.2f} rows a step\n", work.streams,
+             static_cast<double>(stats.drafts_made) / static_cast<double>(stats.steps),
+             static_cast<double>(verified) / static_cast<double>(stats.steps),
+             static_cast<double>(stats.rows) / static_cast<double>(stats.steps));
   fmt::print("{:3} streams: expected gain of drafts {:.2f}, error of calibration {:.3f}, deciding {:.2f} us a step\n",
              work.streams, stats.draft_gain, stats.draft_calibration_error,
              1e6 * stats.draft_schedule_seconds / static_cast<double>(stats.steps));
@@ -250,7 +267,7 @@ int main(int argc, char** argv) {
   const Work work{.streams = streams,
                   .tokens = argc > 4 ? std::atoi(argv[4]) : 64,
                   .temperature = argc > 5 ? static_cast<float>(std::atof(argv[5])) : 0,
-                  .to_the_end = argc > 6 && std::string(argv[6]) == "tasks"};
+                  .to_the_end = argc > 6 && std::string(argv[6]) == "calls"};
   Speed(work, rounds, argc > 6 ? argv[6] : "chat");
   return 0;
 }
