@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the CUDA backend's ops at the published shapes, beside the card's own limits measured in the same run.
-//   cuda_bench [GROUP...]     groups: copy experts linear attention index mhc (default: all)
+//   cuda_bench [GROUP...]     groups: copy experts linear head attention index mhc (default: all)
 // Weights and inputs are random; times are of replayed CUDA graphs (harness.h). Lines: op, shape, value, unit, note.
 #include <fmt/format.h>
 
@@ -121,6 +121,22 @@ void BenchLinear(Card& card) {
   }
 }
 
+// The head: bf16 weights, fp32 inputs in three parts. Its products are three times those of one part.
+void BenchHead(Card& card) {
+  constexpr int64_t kVocabulary = 129280;
+  const Matrix w = card.Weights(WeightFormat::kBf16, kVocabulary, kHidden);
+  const auto x = card.Put(card.Normal(256 * kHidden));
+  const auto y = card.Room<float>(256 * kVocabulary);
+  for (const int64_t rows : {1, 32, 128, 256}) {
+    const double seconds = card.Seconds(2, [&](int) {
+      cuda::Linear(card.context(), {.rows = rows, .w = w, .groups = 1, .activations = Activations::kFp32, .x = x, .x_stride = kHidden, .y = y, .y_stride = kVocabulary});
+    });
+    const double gb = 2.0 * kVocabulary * kHidden / seconds / 1e9;
+    Report("head", fmt::format("{} x {} bf16, {} tokens, fp32", kVocabulary, kHidden, rows), gb, "GB/s",
+           fmt::format("{:.1f} us, {}, {:.0f} TFLOP/s in three parts", seconds * 1e6, OfCopy(gb), 6.0 * static_cast<double>(rows) * kVocabulary * kHidden / seconds / 1e12));
+  }
+}
+
 struct Caches {
   WindowCache window;
   GlobalCache global;
@@ -231,7 +247,7 @@ void BenchMhc(Card& card) {
 int main(int argc, char** argv) {
   using namespace deepinfer::bench;
   const std::set<std::string> wanted(argv + 1, argv + argc);
-  const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"linear", BenchLinear},
+  const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"linear", BenchLinear}, {"head", BenchHead},
                                                             {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}};
   for (const auto& [name, run] : groups) {
     if (!wanted.empty() && wanted.count(name) == 0) continue;

@@ -7,6 +7,14 @@
 
 namespace deepinfer::backend::cuda {
 
+// A code of kBits bits, of which bit i is bit bit_of(i) of the chunk.
+template <int kBits, typename BitOf>
+__device__ inline uint8_t PackedCode(const uint8_t* chunk, const BitOf& bit_of) {
+  unsigned code = 0;
+  for (int i = 0; i < kBits; ++i) code |= (chunk[bit_of(i) / 8] >> bit_of(i) % 8 & 1u) << i;
+  return static_cast<uint8_t>(code);
+}
+
 __device__ inline float WeightAt(const Matrix& m, int64_t row, int64_t col) {
   const auto* data = static_cast<const uint8_t*>(m.data);
   if (IsPacked(m.format)) {
@@ -19,14 +27,13 @@ __device__ inline float WeightAt(const Matrix& m, int64_t row, int64_t col) {
     case WeightFormat::kBf16:
       return numeric::Bf16ToFloat(*reinterpret_cast<const uint16_t*>(data + Bf16Offset(r, c)));
     case WeightFormat::kFp8Tile32:
-      return numeric::E4m3ToFloat(data[Fp8Offset(r, c)]) * numeric::E8m0ToFloat(data[Fp8ScaleOffset(r, c)]);
+      return numeric::E4m3ToFloat(PackedCode<8>(data, [&](int bit) { return Fp8Bit(r, c, bit); })) *
+             numeric::E8m0ToFloat(static_cast<uint8_t>(data[Fp8ScaleOffset(r, c)] - ScaleRepair(m.format)));
     case WeightFormat::kFp8Row32:
       return numeric::E4m3ToFloat(data[row * m.cols + col]) * numeric::E8m0ToFloat(m.scale[row * (m.cols / 32) + col / 32]);
-    case WeightFormat::kFp4Row32: {
-      const int nibble = Fp4Nibble(r, c);
-      return numeric::E2m1ToFloat(static_cast<uint8_t>(data[nibble / 2] >> (4 * (nibble & 1)))) *
-             numeric::E8m0ToFloat(data[Fp4ScaleOffset(r, c)]);
-    }
+    case WeightFormat::kFp4Row32:
+      return numeric::E2m1ToFloat(PackedCode<4>(data, [&](int bit) { return Fp4Bit(r, c, bit); })) *
+             numeric::E8m0ToFloat(static_cast<uint8_t>(data[Fp4ScaleOffset(r, c)] - ScaleRepair(m.format)));
   }
   return 0.0f;
 }

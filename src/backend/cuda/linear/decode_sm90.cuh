@@ -1,57 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a chunk of packed weights in shared memory to the operand registers of its four wgmma steps, exactly.
+// From a chunk of packed weights in shared memory to the operand registers of its wgmma steps, exactly.
 //
 // Both small formats are decoded without tables: the sign, exponent and mantissa bits of a code are moved to their
 // places in a bf16, which reads the code with bf16's exponent bias, and one multiplication by a power of two repairs the
-// bias and applies the block's scale (it also makes subnormal codes normal).
+// bias and applies the block's scale (it also makes subnormal codes normal). packed.h says where the bits lie.
 #pragma once
 
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/ptx/pipeline.cuh"
 
 namespace deepinfer::backend::cuda {
 
-using Fragments = uint32_t[4][4];  // [step][register]
+// Operand registers of 32 inputs: [step of the half chunk][register].
+using Fragments = uint32_t[2][4];
 
-// 2^(scale code - 127 + repair) twice, as bf16.
-__device__ inline uint32_t ScalePair(uint32_t code, uint32_t repair) { return ((code + repair) << 7) * 0x10001u; }
+// The two chunks that a warpgroup's rows come from: those with an even operand register from `even`, the others from `odd`.
+// A warpgroup with 64 rows of one tile has the same chunk twice, and the rows of either parity in it. With gate and up it
+// has the rows of one parity in gate's chunk and in up's. Shared addresses of this thread's words and scales.
+struct ChunkPlaces {
+  uint32_t even;
+  uint32_t odd;
+  uint32_t even_scales;
+  uint32_t odd_scales;
+};
 
+// 2^(code - 127) twice, as bf16; byte `index` of the scales is the code.
+template <int kIndex>
+__device__ inline uint32_t ScalePair(uint32_t scales) {
+  return __byte_perm(scales, 0, kIndex == 0 ? 0x4040 : 0x4141) << 7;
+}
+
+// Places of a thread in a chunk at 0, for the rows of a parity. Load brings the thread's words, Decode<half> makes the operands
+// of 32 inputs of them.
 template <WeightFormat kFormat>
 struct ChunkDecoder;
 
 template <>
 struct ChunkDecoder<WeightFormat::kBf16> {
-  __device__ static void Load(const uint8_t* chunk, int thread, Fragments& a) {
+  uint32_t even, odd;
+
+  __device__ static uint32_t WordPlace(int thread, int parity) { return static_cast<uint32_t>(parity * 4096 + thread * 16); }
+  __device__ static uint32_t ScalePlace(int, int) { return 0; }
+
+  __device__ void Load(const ChunkPlaces& at) {
+    even = at.even;
+    odd = at.odd;
+  }
+
+  template <int kHalf>
+  __device__ void Decode(Fragments& a) const {
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const uint4 words = *reinterpret_cast<const uint4*>(chunk + step * 2048 + thread * 16);
-      a[step][0] = words.x;
-      a[step][1] = words.y;
-      a[step][2] = words.z;
-      a[step][3] = words.w;
+    for (int parity = 0; parity < 2; ++parity) {
+      const uint4 words = ptx::LoadShared4((parity == 0 ? even : odd) + kHalf * 2048);
+      a[0][parity] = words.x;
+      a[0][2 + parity] = words.y;
+      a[1][parity] = words.z;
+      a[1][2 + parity] = words.w;
     }
   }
 };
 
 template <>
 struct ChunkDecoder<WeightFormat::kFp8Tile32> {
-  // e4m3's bias is 7, bf16's 127.
-  static constexpr uint32_t kRepair = 120;
+  uint4 words[2];
+  uint32_t scales[2];
 
-  // Bytes 1 and 3 of the word become two bf16 of the wrong bias.
-  __device__ static uint32_t Spread(uint32_t word) { return (word & 0x80008000u) | (word >> 4 & 0x07F007F0u); }
+  __device__ static uint32_t WordPlace(int thread, int parity) { return static_cast<uint32_t>(parity * 2048 + thread * 16); }
+  __device__ static uint32_t ScalePlace(int thread, int) { return static_cast<uint32_t>(4096 + thread / 64 * 2); }
 
-  __device__ static void Load(const uint8_t* chunk, int thread, Fragments& a) {
-    const uint16_t scales = *reinterpret_cast<const uint16_t*>(chunk + 4096 + thread / 64 * 2);
+  __device__ void Load(const ChunkPlaces& at) {
+    words[0] = ptx::LoadShared4(at.even);
+    words[1] = ptx::LoadShared4(at.odd);
+    scales[0] = ptx::LoadShared16(at.even_scales);
+    scales[1] = ptx::LoadShared16(at.odd_scales);
+  }
+
+  template <int kHalf>
+  __device__ void Decode(Fragments& a) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint4 words = *reinterpret_cast<const uint4*>(chunk + half * 2048 + thread * 16);
-      const uint32_t scale = ScalePair(scales >> (8 * half) & 0xFF, kRepair);
-      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+    for (int parity = 0; parity < 2; ++parity) {
+      const uint32_t scale = ScalePair<kHalf>(scales[parity]);
+      const uint32_t pair[2] = {kHalf == 0 ? words[parity].x : words[parity].z, kHalf == 0 ? words[parity].y : words[parity].w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        a[2 * half + i / 2][i % 2 * 2] = ptx::MulBf16x2(Spread(word[i]), scale);
-        a[2 * half + i / 2][i % 2 * 2 + 1] = ptx::MulBf16x2(Spread(word[i] << 8), scale);
+      for (int step = 0; step < 2; ++step) {
+        const uint32_t w = pair[step];
+        a[step][parity] = ptx::MulBf16x2(w & 0x87F087F0u, scale);
+        a[step][2 + parity] = ptx::MulBf16x2((w << 4 & 0x80F080F0u) | (w >> 4 & 0x07000700u), scale);
       }
     }
   }
@@ -59,28 +94,38 @@ struct ChunkDecoder<WeightFormat::kFp8Tile32> {
 
 template <>
 struct ChunkDecoder<WeightFormat::kFp4Row32> {
-  // e2m1's bias is 1.
-  static constexpr uint32_t kRepair = 126;
+  uint2 words[2];
+  uint32_t scales[2];
 
-  // The lowest nibble of either half, or the next, becomes a bf16 of the wrong bias: one product puts the sign and the rest of
-  // both in place, on another pipe than the masks.
-  template <int kNibble>
-  __device__ static uint32_t Spread(uint32_t word) {
-    return (word & 0x000F000Fu << 4 * kNibble) * (0x1040u >> 4 * kNibble) & 0x81C081C0u;
+  __device__ static uint32_t WordPlace(int thread, int parity) { return static_cast<uint32_t>(parity * 1024 + thread * 8); }
+  __device__ static uint32_t ScalePlace(int thread, int parity) { return static_cast<uint32_t>(2048 + thread / 4 * 4 + parity * 2); }
+
+  __device__ void Load(const ChunkPlaces& at) {
+    words[0] = ptx::LoadShared2(at.even);
+    words[1] = ptx::LoadShared2(at.odd);
+    scales[0] = ptx::LoadShared16(at.even_scales);
+    scales[1] = ptx::LoadShared16(at.odd_scales);
   }
 
-  __device__ static void Load(const uint8_t* chunk, int thread, Fragments& a) {
-    const uint4 words = *reinterpret_cast<const uint4*>(chunk + thread * 16);
-    const uint32_t scales = *reinterpret_cast<const uint32_t*>(chunk + 2048 + thread / 4 * 4);
-    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+  // Register i of the eight that two words hold.
+  template <int kRegister>
+  __device__ static uint32_t Spread(const uint2& w) {
+    constexpr bool kMixed = kRegister == 4 || kRegister == 7, kFirst = kRegister == 0 || kRegister == 2 || kRegister == 5;
+    const uint32_t source = kMixed ? (w.x & kFp4FirstMask) | (w.y & ~kFp4FirstMask) : kFirst ? w.x : w.y;
+    const uint32_t turned = kRegister < 5 ? __funnelshift_r(source, source, 2 * kRegister) : source << (16 - 2 * kRegister);
+    return turned & 0x81C081C0u;
+  }
+
+  template <int kHalf>
+  __device__ void Decode(Fragments& a) const {
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const uint32_t pair = scales >> (step / 2 * 16);
-      const uint32_t low = ScalePair(pair & 0xFF, kRepair), high = ScalePair(pair >> 8 & 0xFF, kRepair);
-      a[step][0] = ptx::MulBf16x2(Spread<1>(word[step] >> 8), low);
-      a[step][1] = ptx::MulBf16x2(Spread<0>(word[step] >> 8), high);
-      a[step][2] = ptx::MulBf16x2(Spread<1>(word[step]), low);
-      a[step][3] = ptx::MulBf16x2(Spread<0>(word[step]), high);
+    for (int parity = 0; parity < 2; ++parity) {
+      const uint32_t scale = ScalePair<kHalf>(scales[parity]);
+      const uint2& w = words[parity];
+      a[0][parity] = ptx::MulBf16x2(Spread<4 * kHalf>(w), scale);
+      a[0][2 + parity] = ptx::MulBf16x2(Spread<4 * kHalf + 1>(w), scale);
+      a[1][parity] = ptx::MulBf16x2(Spread<4 * kHalf + 2>(w), scale);
+      a[1][2 + parity] = ptx::MulBf16x2(Spread<4 * kHalf + 3>(w), scale);
     }
   }
 };

@@ -7,7 +7,8 @@
 // high, middle, low, whose sum is the fp32 value). Weights are exact in bf16, so every product is exact in fp32. The
 // inputs are cut into chunks of 64 and chunks into spans; Spans(shape) says how many. Inside a span one tensor-core
 // accumulator starts at zero and takes steps of 16 inputs in ascending order, per step the parts high, middle, low. Spans
-// are added in ascending order in fp32. Neither the number of tokens nor the tile shape enters.
+// are added in ascending order in fp32. Neither the number of tokens nor the tile shape enters, nor whether one block
+// multiplies all spans of its outputs or several blocks one each.
 #pragma once
 
 #include <cstdint>
@@ -30,53 +31,71 @@ enum class Epilogue {
 
 struct GemmParams {
   Epilogue epilogue = Epilogue::kStore;
-  const uint8_t* const* matrices = nullptr;  // device: packed matrix of problem i; for kSwiGlu gate 2i, up 2i + 1
+  const uint8_t* const* matrices = nullptr;  // device: packed matrices of problem i, from i * problem_matrices on
+  int32_t problem_matrices = 1;              // 2: gate and up, side by side in y, or joined by kSwiGlu
   const uint8_t* matrix = nullptr;           // the one matrix where `matrices` is nullptr
   int32_t num_chunks = 0;                    // of a matrix row
-  int32_t spans = 1;
-  int32_t problem_rows = 0;                  // outputs of a problem; problem g has outputs [g, g + 1) * problem_rows
-  int32_t problem_tiles = 0;                 // tiles that these can touch
-  int32_t row_blocks = 0;                    // work items per token tile along the outputs
+  int32_t spans = 1;                         // kSwiGlu: 1
+  int32_t span_items = 1;                    // `spans` where each is a work item of its own, else 1
+  int32_t problem_rows = 0;                  // outputs of a problem's matrix; in `matrix` problem g has [g, g + 1) * problem_rows
+  int32_t row_blocks = 0;                    // work items per token tile and span along the outputs
+  int32_t band = 1;                          // row blocks whose items for all token tiles come before those of the next
   const uint8_t* inputs = nullptr;           // packed activations, [chunk][part][row group] atoms
   int64_t part_bytes = 0;                    // row groups * 1024
-  int32_t parts = 1;
+  int32_t parts = 1;                         // kSwiGlu: 1
   int32_t problem_chunks = 0;                // problem g's inputs begin at chunk g * problem_chunks; 0: shared
   const TokenTile* token_tiles = nullptr;    // device, [num_token_tiles]; nullptr: every problem takes all rows
   int32_t num_token_tiles = 0;
   int32_t problem_token_tiles = 0;           // per problem, where token_tiles is nullptr
+  int32_t tile_tokens = 0;                   // of a full token tile, where token_tiles is nullptr
   int32_t rows = 0;                          // tokens, where token_tiles is nullptr
   float* y = nullptr;                        // [tokens, y_stride]
+  uint8_t* packed_y = nullptr;               // kSwiGlu, instead of y: the results as one part of packed inputs (packed.h)
+  int64_t packed_y_groups = 0;               // row groups of packed_y
   int64_t y_stride = 0;
-  int64_t problem_y = 0;                     // problem g's outputs lie g * problem_y further
+  int64_t span_y = 0;                        // where spans are items: the outputs of span s lie s * span_y further
   const float* token_weights = nullptr;      // kSwiGlu: [tokens] or nullptr for 1
   float limit = 0.0f;
 };
 
 // Which kernel runs: it never changes a result.
 struct GemmConfig {
-  int tokens;       // of a token tile: 8, 32, 64, 128 or 256
-  int warpgroups;   // 4 up to 64 tokens, else 2
-  bool deep;        // the warpgroups share a tile and split its spans
-  bool sums;        // more than one span may end inside a warpgroup
+  int tokens;  // of a token tile at most, a multiple of 8; a tile is multiplied with as few columns as its tokens need
+  bool split;  // spans are work items: their sums are joined afterwards
 };
+inline constexpr int kTokensWide = 128;  // of a tile at most
+inline constexpr int kTokensFew = 64;    // at most for the kernel with a finer choice of widths
+
+// Tiles of 64 outputs that a block multiplies side by side.
+inline constexpr int kBlockTiles = 4;
 
 // Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.
 // `tiles` are the output tiles of the whole op, `num_chunks` those of a row.
 int Spans(int64_t tiles, int64_t num_chunks, int parts);
 
-// The fastest kernel for `tokens` per problem. kSwiGlu cannot be deep.
-GemmConfig ChooseGemm(int64_t tiles, int spans, int parts, int64_t tokens, Epilogue epilogue);
+// What ChooseGemm asks about a product: `tiles` and `num_chunks` as above, `rows` tokens of each of `problems` problems.
+struct GemmShape {
+  int64_t tiles = 0;
+  int64_t num_chunks = 0;
+  int64_t problems = 1;
+  int64_t rows = 0;
+  int parts = 1;
+  WeightFormat format = WeightFormat::kBf16;
+  bool can_split = true;
+};
+GemmConfig ChooseGemm(const GemmShape& shape);
 
-// Shared memory of a block: the stages of the pipeline, and where warpgroups hand accumulators to each other: spans
-// (deep), or half of gate and of up (kSwiGlu).
+// Shared memory of a block: the stages of the pipeline. A stage holds one chunk of inputs or two: [chunk][part][tokens] atoms, then
+// [warpgroup][chunk] of weights.
 inline constexpr int kSharedBytesMax = 227 * 1024;
-inline constexpr int kStagesMax = 12;
+inline constexpr int kStagesMax = 16;
 struct GemmMemory {
+  int stage_chunks;
+  int part_bytes;     // tokens of an input chunk
   int stage_bytes;
   int num_stages;
-  int exchange_bytes;
   int total_bytes;
 };
-GemmMemory PlanMemory(const GemmConfig& config, WeightFormat format, int parts);
+GemmMemory PlanMemory(int tokens, WeightFormat format, int parts);
 
 }  // namespace deepinfer::backend::cuda

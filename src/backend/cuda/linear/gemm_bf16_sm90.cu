@@ -3,8 +3,8 @@
 
 namespace deepinfer::backend::cuda {
 
-void LaunchGemmBf16(Context& context, const GemmParams& p, const GemmConfig& config, int num_items) {
-  LaunchGemm<WeightFormat::kBf16>(context, p, config, num_items);
+void LaunchGemmBf16(Context& context, const GemmParams& p, int num_items) {
+  LaunchGemm<WeightFormat::kBf16>(context, p, num_items);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -7,47 +7,73 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
-// Below this many tiles, a block each, a matrix alone cannot keep the card's memory busy: its inputs are split over warpgroups.
-constexpr int64_t kFewTiles = 132;
-constexpr int64_t kFewTilesFp32 = 64;  // longer matrices have shorter spans anyway
-constexpr int kDeepSpans = 4;
-// With fewer blocks than this, wide ones leave multiprocessors idle that deep ones of fewer tokens would use.
-constexpr int64_t kFewBlocks = 264;
+constexpr int64_t kMultiprocessors = 132;
+// A matrix of fewer blocks than this, each of four tiles, has spans, so that with few tokens there are about as many items as a
+// card needs to keep its memory busy, and with two token tiles one for every multiprocessor.
+constexpr int64_t kBlocksWanted = 66;
+// A span is long enough to pay for its end.
+constexpr int64_t kSpanChunksMin = 8;
 // The tensor core truncates when it adds; with three parts per step the sums of a span must stay short to keep fp32's worth.
 constexpr int64_t kSpanChunksFp32 = 16;
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Cycles of a product, about: rounds of blocks, each chunk bound by the tensor cores, by decoding, or by what the second-level
+// cache gives a multiprocessor (33 bytes a cycle with all of them, twice that alone).
+double Cycles(const GemmShape& shape, int64_t spans, int tokens, bool split) {
+  const int64_t blocks = CeilDiv(shape.tiles, kBlockTiles) * CeilDiv(shape.rows, tokens);
+  const int64_t items = blocks * (split ? spans : 1);
+  const double rounds = static_cast<double>(CeilDiv(items, kMultiprocessors));
+  const double columns = std::max(static_cast<double>(std::min<int64_t>(shape.rows, tokens)), 16.0);
+  const double bytes = columns * kChunkCols * 2 * shape.parts + kBlockTiles * ChunkBytes(shape.format);
+  const double busy = static_cast<double>(std::min(items, kMultiprocessors)) / kMultiprocessors;
+  const double chunk = std::max({400.0, 8 * columns * shape.parts, bytes / std::min(60.0, 33.0 / busy)});
+  const double chunks = static_cast<double>(split ? CeilDiv(shape.num_chunks, spans) : shape.num_chunks);
+  const double outputs = static_cast<double>(shape.tiles / shape.problems * kTileRows * shape.rows * shape.problems) * 4;
+  // Joining: a launch, and sums written and read; else the sums of a block are read and written again at the end of each span.
+  const double ends = split ? 4000 + 2 * outputs * static_cast<double>(spans) / (33.0 * kMultiprocessors)
+                            : rounds * static_cast<double>(spans - 1) * (1000 + columns * 16);
+  return rounds * (chunks * chunk + 2000) + ends;
+}
 
 }  // namespace
 
 int Spans(int64_t tiles, int64_t num_chunks, int parts) {
-  if (tiles < (parts == 1 ? kFewTiles : kFewTilesFp32) && num_chunks >= 2 * kDeepSpans) return kDeepSpans;
-  if (parts == 1) return 1;
-  return static_cast<int>((num_chunks + kSpanChunksFp32 - 1) / kSpanChunksFp32);
+  const int64_t wanted = kBlocksWanted / CeilDiv(tiles, kBlockTiles);
+  int64_t spans = std::max<int64_t>(std::min(wanted, num_chunks / kSpanChunksMin), 1);
+  if (parts > 1) spans = std::max(spans, CeilDiv(num_chunks, kSpanChunksFp32));
+  return static_cast<int>(spans);
 }
 
-GemmConfig ChooseGemm(int64_t tiles, int spans, int parts, int64_t tokens, Epilogue epilogue) {
-  GemmConfig config{};
-  config.tokens = tokens <= 8 ? 8 : tokens <= 32 ? 32 : tokens <= 64 ? 64 : spans > 1 || parts > 1 ? 128 : 256;
-  config.deep = spans == kDeepSpans && tiles < kFewTiles && epilogue == Epilogue::kStore;
-  if (config.deep && (tiles + 1) / 2 * ((tokens + 127) / 128) < kFewBlocks) config.tokens = std::min(config.tokens, parts == 1 ? 64 : 32);
-  // Four spans of 64 tokens in three parts are more than two stages of shared memory.
-  if (config.deep && config.tokens == 64 && parts > 1) config.tokens = 128;
-  config.warpgroups = config.tokens <= 64 ? 4 : 2;
-  config.deep = config.deep && config.warpgroups == 4;
-  // 256 tokens leave no registers for a second set of sums.
-  config.sums = !config.deep && config.tokens < 256;
-  return config;
+GemmConfig ChooseGemm(const GemmShape& shape) {
+  const int64_t spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
+  const auto rounded = static_cast<int>(std::min<int64_t>(CeilDiv(std::max<int64_t>(shape.rows, 1), kGroupRows) * kGroupRows, kTokensWide));
+  GemmConfig best{rounded, false};
+  if (spans == 1 || !shape.can_split) return best;
+  double least = Cycles(shape, spans, rounded, false);
+  for (const GemmConfig& config : {GemmConfig{rounded, true}, GemmConfig{std::min(rounded, kTokensFew), true}}) {
+    const double cycles = Cycles(shape, spans, config.tokens, true);
+    if (cycles < least) {
+      least = cycles;
+      best = config;
+    }
+  }
+  return best;
 }
 
-GemmMemory PlanMemory(const GemmConfig& config, WeightFormat format, int parts) {
-  constexpr int kFloat = 4;
-  const int regs = config.tokens / 2, inputs = config.deep ? config.warpgroups : 1;
+GemmMemory PlanMemory(int tokens, WeightFormat format, int parts) {
+  constexpr int kStagesGood = 4;
   GemmMemory memory{};
-  memory.exchange_bytes = (config.deep ? regs * (config.warpgroups - 1) : regs / 2 * config.warpgroups) * kWarpgroup * kFloat;
-  const int bytes = inputs * parts * config.tokens * kChunkCols * 2 + config.warpgroups * ChunkBytes(format);
-  memory.stage_bytes = (bytes + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
+  memory.part_bytes = tokens * kChunkCols * 2;
   // One atom for the barriers, one for the alignment of the whole.
-  memory.num_stages = std::min((kSharedBytesMax - 2 * kAtomBytes - memory.exchange_bytes) / memory.stage_bytes, kStagesMax);
-  memory.total_bytes = 2 * kAtomBytes + memory.exchange_bytes + memory.num_stages * memory.stage_bytes;
+  const int room = kSharedBytesMax - 2 * kAtomBytes;
+  for (memory.stage_chunks = tokens <= kTokensFew ? 2 : 1; memory.stage_chunks > 0; --memory.stage_chunks) {
+    const int bytes = memory.stage_chunks * (parts * memory.part_bytes + kBlockTiles * ChunkBytes(format));
+    memory.stage_bytes = (bytes + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
+    memory.num_stages = std::min(room / memory.stage_bytes, kStagesMax);
+    if (memory.num_stages >= kStagesGood || memory.stage_chunks == 1) break;
+  }
+  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes;
   return memory;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: the number of spans is a function of the model's shapes, and every choice of kernel can run those spans and
-// fits a block's shared memory.
+// Property: the number of spans is a function of the model's shapes, and every choice of kernel fits a block's shared memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
+constexpr WeightFormat kFormats[] = {WeightFormat::kBf16, WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32};
+
 TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
   for (const int64_t tiles : {1, 6, 20, 36, 64, 72, 80, 512, 2020}) {
     for (const int64_t chunks : {1, 4, 8, 20, 36, 64, 80, 128}) {
@@ -17,19 +18,14 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
         const int spans = Spans(tiles, chunks, parts);
         ASSERT_GE(spans, 1);
         ASSERT_LE(spans, chunks);
-        for (const int64_t tokens : {1, 2, 6, 7, 8, 9, 31, 32, 64, 65, 128, 129, 255, 256, 257, 4096}) {
-          for (const Epilogue epilogue : {Epilogue::kStore, Epilogue::kSwiGlu}) {
-            const GemmConfig config = ChooseGemm(tiles, spans, parts, tokens, epilogue);
-            EXPECT_GE(config.tokens, std::min<int64_t>(tokens, parts == 1 ? 64 : 32));
-            // 256 columns leave no registers for a second set of sums.
-            EXPECT_FALSE(config.tokens == 256 && config.sums);
-            EXPECT_TRUE(!config.deep || spans == config.warpgroups);
-            EXPECT_TRUE(spans == 1 || config.deep || config.sums);
-            EXPECT_FALSE(config.deep && epilogue == Epilogue::kSwiGlu);
-            for (const auto format : {WeightFormat::kBf16, WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
-              const GemmMemory memory = PlanMemory(config, format, parts);
-              EXPECT_GE(memory.num_stages, 2) << "tokens " << config.tokens << ", parts " << parts << ", deep " << config.deep;
-              EXPECT_LE(memory.total_bytes, kSharedBytesMax);
+        for (const int64_t rows : {1, 2, 6, 7, 8, 9, 31, 32, 64, 65, 128, 129, 255, 256, 257, 4096}) {
+          for (const WeightFormat format : kFormats) {
+            for (const bool can_split : {false, true}) {
+              const GemmConfig config = ChooseGemm({tiles, chunks, 1, rows, parts, format, can_split});
+              EXPECT_GE(config.tokens, std::min<int64_t>(rows, kTokensFew));
+              EXPECT_LE(config.tokens, kTokensWide);
+              EXPECT_EQ(config.tokens % 8, 0);
+              EXPECT_FALSE(config.split && (spans == 1 || !can_split));
             }
           }
         }
@@ -38,17 +34,35 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
   }
 }
 
+TEST(GemmChoice, StagesFitSharedMemory) {
+  for (int tokens = 8; tokens <= kTokensWide; tokens += 8) {
+    for (const int parts : {1, 3}) {
+      for (const WeightFormat format : kFormats) {
+        const GemmMemory memory = PlanMemory(tokens, format, parts);
+        EXPECT_GE(memory.num_stages, 2) << tokens << " tokens, " << parts << " parts";
+        EXPECT_LE(memory.num_stages, kStagesMax);
+        EXPECT_LE(memory.total_bytes, kSharedBytesMax);
+        EXPECT_EQ(memory.part_bytes % 1024, 0);
+      }
+    }
+  }
+}
+
 TEST(GemmChoice, PublishedShapes) {
   EXPECT_EQ(Spans(72 * 384, 80, 1), 1);  // the experts' gate and up, bf16 or FP8 activations
   EXPECT_EQ(Spans(72 * 384, 80, 3), 5);  // the same, fp32 activations
-  EXPECT_EQ(Spans(80, 128, 1), 4);       // wo_b
+  EXPECT_EQ(Spans(80, 128, 1), 3);       // wo_b
   EXPECT_EQ(Spans(80, 128, 3), 8);
   EXPECT_EQ(Spans(512, 20, 1), 1);       // wq_b
-  EXPECT_EQ(Spans(20, 80, 1), 4);        // wq_a
-  EXPECT_TRUE(ChooseGemm(20, 4, 1, 1, Epilogue::kStore).deep);
-  EXPECT_TRUE(ChooseGemm(20, 4, 1, 256, Epilogue::kStore).deep);
-  EXPECT_FALSE(ChooseGemm(20, 4, 1, 8192, Epilogue::kStore).deep);
-  EXPECT_EQ(ChooseGemm(80, 1, 1, 8192, Epilogue::kStore).tokens, 256);
+  EXPECT_EQ(Spans(20, 80, 1), 10);       // wq_a
+  const auto choose = [](int64_t tiles, int64_t chunks, int64_t rows) {
+    return ChooseGemm({.tiles = tiles, .num_chunks = chunks, .rows = rows, .format = WeightFormat::kFp8Tile32});
+  };
+  EXPECT_TRUE(choose(20, 80, 1).split);
+  EXPECT_TRUE(choose(20, 80, 256).split);
+  EXPECT_FALSE(choose(80, 128, 8192).split);
+  EXPECT_EQ(choose(80, 128, 8192).tokens, kTokensWide);
+  EXPECT_FALSE(choose(512, 20, 1).split);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 namespace deepinfer::backend::cuda {
 
-void LaunchGemmFp8(Context& context, const GemmParams& p, const GemmConfig& config, int num_items) {
-  LaunchGemm<WeightFormat::kFp8Tile32>(context, p, config, num_items);
+void LaunchGemmFp8(Context& context, const GemmParams& p, int num_items) {
+  LaunchGemm<WeightFormat::kFp8Tile32>(context, p, num_items);
 }
 
 }  // namespace deepinfer::backend::cuda

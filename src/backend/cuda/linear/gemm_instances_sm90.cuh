@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/launch_after.h"
 #include "backend/cuda/linear/gemm_launch.h"
 #include "backend/cuda/linear/gemm_sm90.cuh"
 #include "core/check.h"
@@ -12,40 +13,25 @@ namespace deepinfer::backend::cuda {
 
 template <typename Traits>
 void LaunchInstance(Context& context, const GemmParams& p, int num_items) {
-  const GemmMemory memory = PlanMemory(Traits::kConfig, Traits::kFormat, p.parts);
-  DI_CHECK(memory.num_stages >= 2);
+  const GemmMemory memory = PlanMemory(p.tile_tokens, Traits::kFormat, p.parts);
+  DI_CHECK(memory.num_stages >= 2 && p.tile_tokens % kGroupRows == 0);
+  DI_CHECK(p.parts == Traits::kParts && p.tile_tokens <= Traits::Columns::kMost);
+  DI_CHECK(p.epilogue == Epilogue::kStore || (p.spans == 1 && p.parts == 1));
   context.Record(cudaFuncSetAttribute(GemmKernel<Traits>, cudaFuncAttributeMaxDynamicSharedMemorySize, memory.total_bytes),
                  "matrix kernel: shared memory");
   const auto blocks = static_cast<unsigned>(std::min(num_items, context.num_sms()));
-  GemmKernel<Traits><<<blocks, Traits::kThreads, static_cast<size_t>(memory.total_bytes), context.stream()>>>(
-      p, num_items, memory.num_stages, memory.stage_bytes);
-}
-
-template <WeightFormat kFormat, int kTokens>
-void LaunchDecode(Context& context, const GemmParams& p, const GemmConfig& config, int num_items) {
-  if (config.deep) {
-    LaunchInstance<GemmKernelTraits<kFormat, kTokens, 4, true, false>>(context, p, num_items);
-  } else {
-    LaunchInstance<GemmKernelTraits<kFormat, kTokens, 4, false, true>>(context, p, num_items);
-  }
+  LaunchAfter(context, GemmKernel<Traits>, blocks, Traits::kThreads, static_cast<size_t>(memory.total_bytes), p, memory, num_items);
 }
 
 template <WeightFormat kFormat>
-void LaunchGemm(Context& context, const GemmParams& p, const GemmConfig& config, int num_items) {
-  switch (config.tokens) {
-    case 8:
-      return LaunchDecode<kFormat, 8>(context, p, config, num_items);
-    case 32:
-      return LaunchDecode<kFormat, 32>(context, p, config, num_items);
-    case 64:
-      return LaunchDecode<kFormat, 64>(context, p, config, num_items);
-    case 128:
-      return LaunchInstance<GemmKernelTraits<kFormat, 128, 2, false, true>>(context, p, num_items);
-    case 256:
-      return LaunchInstance<GemmKernelTraits<kFormat, 256, 2, false, false>>(context, p, num_items);
-    default:
-      DI_CHECK(false);
+void LaunchGemm(Context& context, const GemmParams& p, int num_items) {
+  const bool few = p.tile_tokens <= kTokensFew;
+  if (p.parts == 1) {
+    if (few) return LaunchInstance<GemmKernelTraits<kFormat, 1, Widths<16, 32, 40, 48, kTokensFew>>>(context, p, num_items);
+    return LaunchInstance<GemmKernelTraits<kFormat, 1, Widths<kTokensWide>>>(context, p, num_items);
   }
+  if (few) return LaunchInstance<GemmKernelTraits<kFormat, 3, Widths<16, kTokensFew>>>(context, p, num_items);
+  LaunchInstance<GemmKernelTraits<kFormat, 3, Widths<kTokensWide>>>(context, p, num_items);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -2,8 +2,10 @@
 #include "backend/cuda/linear/inputs.h"
 
 #include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/launch_after.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/ptx/grid.cuh"
 #include "numeric/quantize.h"
 
 namespace deepinfer::backend::cuda {
@@ -38,6 +40,8 @@ __device__ void StorePart(float (&v)[kUnit], uint8_t* out) {
 
 // One thread a unit: unit index = ((problem chunk) * row groups + group) * 64 + row * 8 + unit.
 __global__ void PackInputsKernel(PackInputsParams p, int parts, int64_t row_groups, uint8_t* out) {
+  ptx::GridTrigger();
+  ptx::GridWait();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int unit = static_cast<int>(at % kUnit), row_in_group = static_cast<int>(at / kUnit % kGroupRows);
   const int64_t group = at / (kUnit * kGroupRows) % row_groups, chunk = at / (kUnit * kGroupRows * row_groups);
@@ -54,11 +58,12 @@ __global__ void PackInputsKernel(PackInputsParams p, int parts, int64_t row_grou
 #pragma unroll
   for (int i = 0; i < kUnit; ++i) v[i] = source >= 0 && col + i < p.cols ? x[i] : 0.0f;
   if (p.gated) {
+    const float weight = source >= 0 && p.row_weights != nullptr ? p.row_weights[row] : 1.0f;
 #pragma unroll
     for (int i = 0; i < kUnit; ++i) {
       const float gate = fminf(v[i], p.limit);
       const float up = source >= 0 && col + i < p.cols ? fminf(fmaxf(x[p.cols + i], -p.limit), p.limit) : 0.0f;
-      v[i] = gate / (1.0f + expf(-gate)) * up;
+      v[i] = weight * gate / (1.0f + expf(-gate)) * up;
     }
   }
   if (p.activations == Activations::kFp8) RoundTripFp8(v);
@@ -68,17 +73,21 @@ __global__ void PackInputsKernel(PackInputsParams p, int parts, int64_t row_grou
 
 }  // namespace
 
+PackedInputs RoomForInputs(Context& context, int64_t rows, int64_t chunks, Activations activations) {
+  PackedInputs packed;
+  packed.parts = NumParts(activations);
+  packed.part_bytes = (rows + kGroupRows - 1) / kGroupRows * kAtomBytes;
+  packed.data = context.Take<uint8_t>(chunks * packed.parts * packed.part_bytes);
+  return packed;
+}
+
 PackedInputs PackInputs(Context& context, const PackInputsParams& p) {
   const int64_t groups = (p.rows + kGroupRows - 1) / kGroupRows, chunks = p.problems * NumChunks(p.cols);
-  PackedInputs packed;
-  packed.parts = NumParts(p.activations);
-  packed.part_bytes = groups * kAtomBytes;
-  auto* out = context.Take<uint8_t>(chunks * packed.parts * packed.part_bytes);
-  if (out == nullptr) return packed;
+  const PackedInputs packed = RoomForInputs(context, p.rows, chunks, p.activations);
+  if (packed.data == nullptr) return packed;
   const int64_t units = chunks * groups * kGroupRows * kUnit;
   const auto blocks = static_cast<unsigned>((units + kThreads - 1) / kThreads);
-  PackInputsKernel<<<blocks, kThreads, 0, context.stream()>>>(p, packed.parts, groups, out);
-  packed.data = out;
+  LaunchAfter(context, PackInputsKernel, blocks, kThreads, 0, p, packed.parts, groups, packed.data);
   return packed;
 }
 

@@ -16,9 +16,10 @@ struct PackInputsParams {
   const int32_t* row_map = nullptr;  // [rows]: source row, -1 for a row of zeros; nullptr: the same row
   bool keep_rows = false;            // row_map only says which rows are zeros
   Activations activations = Activations::kFp32;
-  // The columns are gates, and as many ups follow them: the input is silu(min(gate, limit)) * clamp(up, limit), in the order of
-  // operations of Epilogue::kSwiGlu. One problem.
+  // The columns are gates, and as many ups follow them: the input is weight * silu(min(gate, limit)) * clamp(up, limit), in the
+  // order of operations of Epilogue::kSwiGlu. One problem.
   bool gated = false;
+  const float* row_weights = nullptr;  // [rows], read where the row is not padding; nullptr: 1
   float limit = 0.0f;
 };
 
@@ -26,12 +27,13 @@ struct PackInputsParams {
 constexpr int NumParts(Activations activations) { return activations == Activations::kFp32 ? 3 : 1; }
 
 struct PackedInputs {
-  const uint8_t* data = nullptr;  // nullptr: no memory, the error is recorded
+  uint8_t* data = nullptr;  // nullptr: no memory, the error is recorded
   int64_t part_bytes = 0;
   int parts = 1;
 };
 
-// In scratch memory of the current op.
+// Both in scratch memory of the current op; the first leaves the contents to the caller.
+PackedInputs RoomForInputs(Context& context, int64_t rows, int64_t chunks, Activations activations);
 PackedInputs PackInputs(Context& context, const PackInputsParams& p);
 
 }  // namespace deepinfer::backend::cuda

@@ -17,11 +17,9 @@ void Linear(Context& context, const LinearParams& p) {
   const PackedInputs inputs = PackInputs(context, {.x = p.x, .x_stride = p.x_stride, .rows = p.rows, .cols = p.w.cols,
                                                    .problems = p.groups, .activations = activations});
   if (inputs.data == nullptr) return;
-  const int64_t tiles = NumTiles(p.w.rows), chunks = NumChunks(p.w.cols);
   GemmParams gemm;
   gemm.matrix = static_cast<const uint8_t*>(p.w.data);
-  gemm.num_chunks = static_cast<int32_t>(chunks);
-  gemm.spans = Spans(tiles, chunks, inputs.parts);
+  gemm.num_chunks = static_cast<int32_t>(NumChunks(p.w.cols));
   gemm.problem_rows = static_cast<int32_t>(p.w.rows / p.groups);
   gemm.inputs = inputs.data;
   gemm.part_bytes = inputs.part_bytes;
@@ -30,7 +28,8 @@ void Linear(Context& context, const LinearParams& p) {
   gemm.rows = static_cast<int32_t>(p.rows);
   gemm.y = p.y;
   gemm.y_stride = p.y_stride;
-  RunGemm(context, p.w.format, gemm, ChooseGemm(tiles, gemm.spans, gemm.parts, p.rows, gemm.epilogue), static_cast<int>(p.groups));
+  RunGemm(context, {.tiles = NumTiles(p.w.rows), .num_chunks = gemm.num_chunks, .problems = p.groups, .rows = p.rows,
+                    .parts = inputs.parts, .format = p.w.format}, gemm);
 }
 
 }  // namespace deepinfer::backend::cuda

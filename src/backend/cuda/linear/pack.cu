@@ -20,34 +20,46 @@ __device__ unsigned RawNibble(const Matrix& m, int64_t row, int64_t col) {
 }
 
 // Scale code of a block of 32 inputs; 127 (one) in the padding, where the codes are zero.
-__device__ uint8_t RawScale(const Matrix& m, int64_t row, int64_t col) {
+__device__ int RawScale(const Matrix& m, int64_t row, int64_t col) {
   if (row >= m.rows || col >= m.cols) return 127;
   const int64_t scale_row = m.format == WeightFormat::kFp8Tile32 ? row / 32 : row;
   return m.scale[scale_row * (m.cols / 32) + col / 32];
 }
 
-// One block a chunk.
+// One block a chunk, which is put together in shared memory.
 __global__ void PackKernel(Matrix m, uint8_t* out) {
+  __shared__ uint32_t words[ChunkBytes(WeightFormat::kBf16) / 4];
   const int64_t num_chunks = NumChunks(m.cols);
   const int64_t row0 = blockIdx.x / num_chunks * kTileRows, col0 = blockIdx.x % num_chunks * kChunkCols;
-  out += int64_t{blockIdx.x} * ChunkBytes(m.format);
+  const int chunk_bytes = ChunkBytes(m.format);
+  for (int i = threadIdx.x; i < chunk_bytes / 4; i += kThreads) words[i] = 0;
+  __syncthreads();
+  auto* bytes = reinterpret_cast<uint8_t*>(words);
+  const auto set = [&](int bit) { atomicOr(&words[bit / 32], 1u << bit % 32); };
   for (int at = threadIdx.x; at < kTileRows * kChunkCols; at += kThreads) {
     const int row = at / kChunkCols, col = at % kChunkCols;
     if (m.format == WeightFormat::kBf16) {
-      *reinterpret_cast<uint16_t*>(out + Bf16Offset(row, col)) = Raw<uint16_t>(m, row0 + row, col0 + col);
+      *reinterpret_cast<uint16_t*>(bytes + Bf16Offset(row, col)) = Raw<uint16_t>(m, row0 + row, col0 + col);
     } else if (m.format == WeightFormat::kFp8Tile32) {
-      out[Fp8Offset(row, col)] = Raw<uint8_t>(m, row0 + row, col0 + col);
-      if (row % 32 == 0 && col % 32 == 0) out[Fp8ScaleOffset(row, col)] = RawScale(m, row0 + row, col0 + col);
-    } else {
-      // The two nibbles of a byte are registers 2j and 2j + 1 of the same column: the rows r (odd register) and r + 8.
-      const Place place = FragmentPlace(row, col);
-      if (place.reg % 2 == 0) {
-        out[Fp4Nibble(row, col) / 2] = static_cast<uint8_t>(RawNibble(m, row0 + row, col0 + col) << 4 |
-                                                            RawNibble(m, row0 + row + 8, col0 + col));
+      const unsigned code = Raw<uint8_t>(m, row0 + row, col0 + col);
+      for (int bit = 0; bit < 8; ++bit) {
+        if (code >> bit & 1) set(Fp8Bit(row, col, bit));
       }
-      if (col % 32 == 0) out[Fp4ScaleOffset(row, col)] = RawScale(m, row0 + row, col0 + col);
+    } else {
+      const unsigned code = RawNibble(m, row0 + row, col0 + col);
+      for (int bit = 0; bit < 4; ++bit) {
+        if (code >> bit & 1) set(Fp4Bit(row, col, bit));
+      }
+    }
+    const bool fp4 = m.format == WeightFormat::kFp4Row32, fp8 = m.format == WeightFormat::kFp8Tile32;
+    if (col % 32 == 0 && (fp4 || (fp8 && row % 32 == 0))) {
+      bytes[fp4 ? Fp4ScaleOffset(row, col) : Fp8ScaleOffset(row, col)] =
+          static_cast<uint8_t>(RawScale(m, row0 + row, col0 + col) + ScaleRepair(m.format));
     }
   }
+  __syncthreads();
+  auto* packed = reinterpret_cast<uint32_t*>(out + int64_t{blockIdx.x} * chunk_bytes);
+  for (int i = threadIdx.x; i < chunk_bytes / 4; i += kThreads) packed[i] = words[i];
 }
 
 }  // namespace

@@ -4,16 +4,24 @@
 // A matrix is cut into tiles of 64 outputs, a tile into chunks of 64 inputs; both are padded with zeros. A chunk is one
 // contiguous piece of memory that a bulk copy brings into shared memory, and all chunks of a tile follow each other:
 // chunk (tile, k) begins at (tile * num_chunks + k) * ChunkBytes(format). Inside, every thread of the warpgroup that
-// multiplies it finds its own operand registers as 16-byte words, neighbouring threads next to each other. In the
+// multiplies it finds its own operand registers as 8- or 16-byte words, neighbouring threads next to each other. In the
 // register fragment of a 64x16 step, thread t = warp * 32 + g * 4 + c holds in register `reg` the rows
-// warp * 16 + g + 8 * (reg & 1) and the inputs 2 * c + 8 * (reg >> 1) + {0, 1}.
+// warp * 16 + g + 8 * (reg & 1) and the inputs 2 * c + 8 * (reg >> 1) + {0, 1}. The rows of either parity of `reg` lie apart,
+// so that a warpgroup can take 32 rows of gate and the same 32 of up as its 64 (gate and up of an output in one thread).
 //
-//   format       a chunk, bytes                                            in all
-//   kBf16        [step 4][thread 128][reg 4][2 values]                     8192
-//   kFp8Tile32   [step / 2][thread 128][step % 2][word 2][4 bytes]         4096 + 16: e8m0 [row / 32][input / 32], padding
-//                word = reg >> 1; reg 0: bytes 1, 3; reg 1: bytes 0, 2
-//   kFp4Row32    [thread 128][step 4][4 bytes]                             2048 + 128: e8m0 [warp][g][input / 32][reg & 1]
-//                register i: bits 12 - 4i .. 15 - 4i of either half
+//   format       a chunk, bytes                                                in all
+//   kBf16        [reg & 1][step / 2][thread 128][step % 2][reg >> 1][2 values]   8192
+//   kFp8Tile32   [reg & 1][thread 128][step 4][4 bytes]                          4096 + 16: [row / 32][input / 32], padding
+//   kFp4Row32    [reg & 1][thread 128][2 words]                                  2048 + 128: [warp][g][reg & 1][input / 32]
+//
+// Behind the codes lie the scales as exponents of bf16: e8m0 code + ScaleRepair(format) (decode_sm90.cuh). The codes' bits are
+// spread so that few masks and shifts bring them to their places in a bf16; either half of a 32-bit word serves one of the
+// two values of a register (`odd`), bit numbers below are those of a half:
+//
+//   kFp8Tile32: reg >> 1 = 0: magnitude at 4 .. 10, sign at 15: where bf16 has them. 1: magnitude at 0 .. 3, 12 .. 14, sign at 11.
+//   kFp4Row32: register i = step * 2 + (reg >> 1) of eight has its bits where a turn to the right by 2 i of a word brings them
+//   to 6, 7, 8 (magnitude) and 15 (sign): i = 0, 2, 5 in the first word; 1, 3, 6 in the second; 4, 7 in what the first holds at
+//   kFp4FirstMask and the second elsewhere. (The turns of {6, 7, 8, 15} by four amounts never fill 16 bits; eight fill 32.)
 //
 // kF32 and kFp8Row32 (Engram tables) stay row-major.
 //
@@ -53,11 +61,12 @@ constexpr int64_t NumTiles(int64_t rows) { return (rows + kTileRows - 1) / kTile
 constexpr int64_t NumChunks(int64_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
 constexpr int64_t PackedBytes(const Matrix& m) { return NumTiles(m.rows) * NumChunks(m.cols) * ChunkBytes(m.format); }
 
+// What makes an e8m0 code the exponent of a bf16 that scales the code's bits, read as a bf16: the bias is 1 for e2m1, 7 for e4m3.
+constexpr int ScaleRepair(WeightFormat format) { return format == WeightFormat::kFp4Row32 ? 126 : 120; }
 // The largest e8m0 code whose product with the raw exponent field of the element stays inside bf16.
-constexpr int ScaleCodeMax(WeightFormat format) { return format == WeightFormat::kFp4Row32 ? 128 : 134; }
+constexpr int ScaleCodeMax(WeightFormat format) { return 254 - ScaleRepair(format); }
 
-// Where the element (row, col) of a chunk lies, both below 64: byte offset for kBf16 and kFp8Tile32, and for kFp4Row32
-// the byte offset times two plus the nibble.
+// The operand register of the element (row, col) of a chunk, both below 64.
 struct Place {
   int thread;
   int step;
@@ -72,23 +81,34 @@ constexpr Place FragmentPlace(int row, int col) {
 
 constexpr int Bf16Offset(int row, int col) {
   const Place p = FragmentPlace(row, col);
-  return p.step * 2048 + p.thread * 16 + p.reg * 4 + p.odd * 2;
+  return p.reg % 2 * 4096 + p.step / 2 * 2048 + p.thread * 16 + p.step % 2 * 8 + p.reg / 2 * 4 + p.odd * 2;
 }
 
-constexpr int Fp8Offset(int row, int col) {
+// Bit `bit` of an element's code is bit BitOf... % 8 of the chunk's byte BitOf... / 8.
+constexpr int Fp8Bit(int row, int col, int bit) {
   const Place p = FragmentPlace(row, col);
-  return p.step / 2 * 2048 + p.thread * 16 + p.step % 2 * 8 + p.reg / 2 * 4 + 2 * p.odd + (p.reg % 2 == 0 ? 1 : 0);
+  constexpr int kSecond[8] = {0, 1, 2, 3, 12, 13, 14, 11};
+  const int in_half = p.reg / 2 == 0 ? (bit < 7 ? 4 + bit : 15) : kSecond[bit];
+  return (p.reg % 2 * 2048 + p.thread * 16 + p.step * 4) * 8 + p.odd * 16 + in_half;
 }
 
-constexpr int Fp4Nibble(int row, int col) {
+// The bits of the first word that registers 4 and 7 use, in both halves; of the second word they use the others.
+inline constexpr uint32_t kFp4FirstMask = 0x60306030u;
+
+constexpr int Fp4Bit(int row, int col, int bit) {
   const Place p = FragmentPlace(row, col);
-  return (p.thread * 16 + p.step * 4) * 2 + p.odd * 4 + 3 - p.reg;
+  const int i = p.step * 2 + p.reg / 2;
+  const int goal = p.odd * 16 + (bit < 3 ? 6 + bit : 15);
+  const int at = i < 5 ? (goal + 2 * i) % 32 : goal - (16 - 2 * i);  // a turn by 2 i, or a shift to the left by what is missing to 16
+  const bool mixed = i == 4 || i == 7;
+  const bool second = mixed ? (kFp4FirstMask >> at & 1) == 0 : i == 1 || i == 3 || i == 6;
+  return (p.reg % 2 * 1024 + p.thread * 8 + (second ? 4 : 0)) * 8 + at;
 }
 
 constexpr int Fp8ScaleOffset(int row, int col) { return 4096 + row / 32 * 2 + col / 32; }
 
 constexpr int Fp4ScaleOffset(int row, int col) {
-  return 2048 + (row / 16 * 8 + row % 8) * 4 + col / 32 * 2 + row % 16 / 8;
+  return 2048 + (row / 16 * 8 + row % 8) * 4 + row % 16 / 8 * 2 + col / 32;
 }
 
 }  // namespace deepinfer::backend::cuda

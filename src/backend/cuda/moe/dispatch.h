@@ -13,6 +13,7 @@ struct DispatchParams {
   int64_t topk = 0;
   int64_t num_experts = 0;            // at most kDispatchExpertsMax
   int tile_tokens = 8;                // of a token tile
+  int rest_tokens = 0;                // an expert's last tile of at most so many tokens goes to `rest`
   const int32_t* chosen = nullptr;    // [rows, topk]
   const float* weights = nullptr;     // [rows, topk]
 };
@@ -27,6 +28,8 @@ struct Dispatch {
   float* weight_of_position = nullptr;  // [positions]
   int32_t* position_of_slot = nullptr;  // [rows, topk]
   TokenTile* tiles = nullptr;           // [num_tiles], unused ones with 0 rows
+  int64_t num_rest = 0;                 // upper bound
+  TokenTile* rest = nullptr;            // [num_rest], as tiles
 };
 
 // In scratch memory of the current op.

@@ -25,7 +25,7 @@ struct Group {
   int problems = 1;
   int64_t rows = 0;                          // positions
   const Dispatch* dispatch = nullptr;        // nullptr: every row, weight 1
-  int64_t tokens = 0;                        // expected per problem
+  int tile_tokens = 0;                       // of the dispatch
 };
 
 bool SameShape(const Matrix& a, const Matrix& b) { return a.format == b.format && a.rows == b.rows && a.cols == b.cols; }
@@ -43,117 +43,99 @@ const uint8_t* const* AddressTable(Context& context, const ExpertWeights* expert
   return static_cast<const uint8_t* const*>(context.DeviceTable(std::move(table)));
 }
 
-// y[position] = x[position] times the matrices of its expert.
-void Product(Context& context, const Group& g, const Matrix& w, const PackInputsParams& inputs, Epilogue epilogue,
-             float limit, float* y) {
-  const PackedInputs packed = PackInputs(context, inputs);
-  if (packed.data == nullptr) return;
-  const bool up = epilogue == Epilogue::kSwiGlu;
-  const int64_t tiles = NumTiles(w.rows) * (up ? 2 : 1) * g.problems, chunks = NumChunks(w.cols);
-  GemmParams p;
-  p.epilogue = epilogue;
-  p.matrices = g.up_down + (up ? 0 : 2 * g.problems);
-  p.num_chunks = static_cast<int32_t>(chunks);
-  p.spans = Spans(tiles, chunks, packed.parts);
+// The shape of a product of the group with `matrices` matrices like w of each problem.
+GemmShape ShapeOf(const Group& g, const Matrix& w, int matrices, int parts) {
+  return {.tiles = NumTiles(w.rows) * matrices * g.problems, .num_chunks = NumChunks(w.cols), .rows = g.rows, .parts = parts,
+          .format = w.format, .can_split = g.dispatch == nullptr};
+}
+
+// The products of packed inputs with the matrices like w of each problem: down, or gate and up. p has what says where results go.
+void Product(Context& context, const Group& g, const Matrix& w, bool gate_and_up, const PackedInputs& inputs, GemmParams p) {
+  const int matrices = gate_and_up ? 2 : 1;
+  p.matrices = g.up_down + (gate_and_up ? 0 : 2 * g.problems);
+  p.problem_matrices = matrices;
+  p.num_chunks = static_cast<int32_t>(NumChunks(w.cols));
   p.problem_rows = static_cast<int32_t>(w.rows);
-  p.inputs = packed.data;
-  p.part_bytes = packed.part_bytes;
-  p.parts = packed.parts;
+  p.inputs = inputs.data;
+  p.part_bytes = inputs.part_bytes;
+  p.parts = inputs.parts;
   p.rows = static_cast<int32_t>(g.rows);
-  p.y = y;
-  p.y_stride = w.rows;
-  p.limit = limit;
-  GemmConfig config = ChooseGemm(tiles, p.spans, p.parts, g.tokens, epilogue);
-  if (g.dispatch != nullptr) {
-    p.token_tiles = g.dispatch->tiles;
-    p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_tiles);
-    p.token_weights = up ? g.dispatch->weight_of_position : nullptr;
-  }
-  RunGemm(context, w.format, p, config, g.problems);
+  const GemmShape shape = ShapeOf(g, w, matrices, inputs.parts);
+  if (g.dispatch == nullptr) return RunGemm(context, shape, p);
+  p.token_weights = g.dispatch->weight_of_position;
+  p.token_tiles = g.dispatch->tiles;
+  p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_tiles);
+  RunGroupedGemm(context, shape, p, g.tile_tokens);
+  if (g.dispatch->num_rest == 0) return;
+  p.token_tiles = g.dispatch->rest;
+  p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_rest);
+  RunGroupedGemm(context, shape, p, kTokensFew);
 }
 
-// One expert and few rows: gate and up as two matrices whose inputs are split over warpgroups, side by side in a row of the
-// result. Sums in the order of Product's, which keeps rows where they are.
-bool GateAndUpAreDeep(const ExpertsParams& p, const Group& g) {
-  if (g.dispatch != nullptr) return false;
-  const Matrix& w = g.shape.w1;
-  const int parts = NumParts(EffectiveActivations(p.activations, w));
-  const int64_t tiles = 2 * NumTiles(w.rows);
-  return ChooseGemm(tiles, Spans(tiles, NumChunks(w.cols), parts), parts, g.rows, Epilogue::kStore).deep;
-}
-
-void GateAndUp(Context& context, const ExpertsParams& p, const Group& g, const float* x, float* y) {
-  const Matrix& w = g.shape.w1;
-  const PackedInputs packed = PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden,
-                                                   .activations = EffectiveActivations(p.activations, w)});
-  if (packed.data == nullptr) return;
-  const int64_t tiles = 2 * NumTiles(w.rows), chunks = NumChunks(w.cols);
+// The inputs of the last product: silu(gate) * up of each position. They are joined where gate and up are summed if one span has
+// a whole sum, else when they are packed: which of the two is a matter of the model's shapes and the activation type.
+PackedInputs GateAndUp(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
+  const Matrix& w1 = g.shape.w1;
+  const int64_t inter = w1.rows;
+  const Activations activations = EffectiveActivations(p.activations, w1), next = EffectiveActivations(p.activations, g.shape.w2);
+  const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
+  const float* weights = g.dispatch == nullptr ? nullptr : g.dispatch->weight_of_position;
+  const PackedInputs inputs = PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
+                                                   .activations = activations});
+  if (inputs.data == nullptr) return {};
+  const GemmShape shape = ShapeOf(g, w1, 2, inputs.parts);
   GemmParams gemm;
-  gemm.matrices = g.up_down;
-  gemm.num_chunks = static_cast<int32_t>(chunks);
-  gemm.spans = Spans(tiles, chunks, packed.parts);
-  gemm.problem_rows = static_cast<int32_t>(w.rows);
-  gemm.inputs = packed.data;
-  gemm.part_bytes = packed.part_bytes;
-  gemm.parts = packed.parts;
-  gemm.rows = static_cast<int32_t>(g.rows);
-  gemm.y = y;
-  gemm.y_stride = 2 * w.rows;
-  gemm.problem_y = w.rows;
-  RunGemm(context, w.format, gemm, ChooseGemm(tiles, gemm.spans, gemm.parts, g.rows, Epilogue::kStore), 2);
+  gemm.limit = p.limit;
+  const bool joined = inputs.parts == 1 && Spans(shape.tiles, shape.num_chunks, inputs.parts) == 1;
+  if (joined) gemm.epilogue = Epilogue::kSwiGlu;
+  if (joined && next == Activations::kBf16 && inter % kChunkCols == 0) {
+    const PackedInputs inner = RoomForInputs(context, g.rows, NumChunks(inter), next);
+    if (inner.data == nullptr) return {};
+    gemm.packed_y = inner.data;
+    gemm.packed_y_groups = inner.part_bytes / kAtomBytes;
+    Product(context, g, w1, true, inputs, gemm);
+    return inner;
+  }
+  gemm.y_stride = joined ? inter : 2 * inter;
+  gemm.y = context.Take<float>(g.rows * gemm.y_stride);
+  if (gemm.y == nullptr) return {};
+  Product(context, g, w1, true, inputs, gemm);
+  return PackInputs(context, {.x = gemm.y, .x_stride = gemm.y_stride, .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true,
+                              .activations = next, .gated = !joined, .row_weights = weights, .limit = p.limit});
 }
 
 // The outputs of the experts of a group, [g.rows, hidden]; nullptr where memory is short.
 float* RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
-  const int64_t inter = g.shape.w1.rows;
-  const bool deep = GateAndUpAreDeep(p, g);
-  auto* inner = context.Take<float>(g.rows * inter * (deep ? 2 : 1));
   auto* outer = context.Take<float>(g.rows * p.hidden);
-  if (inner == nullptr || outer == nullptr) return nullptr;
-  const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
-  if (deep) {
-    GateAndUp(context, p, g, x, inner);
-  } else {
-    Product(context, g, g.shape.w1,
-            {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
-             .activations = EffectiveActivations(p.activations, g.shape.w1)},
-            Epilogue::kSwiGlu, p.limit, inner);
-  }
-  Product(context, g, g.shape.w2,
-          {.x = inner, .x_stride = inter * (deep ? 2 : 1), .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true,
-           .activations = EffectiveActivations(p.activations, g.shape.w2), .gated = deep, .limit = p.limit},
-          Epilogue::kStore, 0.0f, outer);
+  const PackedInputs inner = GateAndUp(context, p, g, x);
+  if (inner.data == nullptr || outer == nullptr) return nullptr;
+  GemmParams gemm;
+  gemm.y = outer;
+  gemm.y_stride = p.hidden;
+  Product(context, g, g.shape.w2, false, inner, gemm);
   return outer;
-}
-
-// Tokens of a wgmma for the routed experts: both products take the same token tiles.
-int TileTokens(const ExpertsParams& p, int64_t tokens) {
-  const int parts = NumParts(EffectiveActivations(p.activations, p.experts[0].w1));
-  const auto choose = [&](const Matrix& w, int64_t matrices, Epilogue epilogue) {
-    const int64_t tiles = NumTiles(w.rows) * matrices * p.num_experts;
-    return ChooseGemm(tiles, Spans(tiles, NumChunks(w.cols), parts), parts, tokens, epilogue).tokens;
-  };
-  return std::min(choose(p.experts[0].w1, 2, Epilogue::kSwiGlu), choose(p.experts[0].w2, 1, Epilogue::kStore));
 }
 
 void RunPass(Context& context, const ExpertsParams& p) {
   CombineParams combine{.rows = p.rows, .topk = p.topk, .hidden = p.hidden, .y = p.y};
   Group routed{.shape = p.experts[0], .problems = static_cast<int>(p.num_experts)};
   routed.up_down = AddressTable(context, p.experts, p.num_experts);
-  // Twice the mean, so that few experts need a second tile.
-  const int64_t tokens = std::min(p.rows, 2 * p.rows * p.topk / p.num_experts);
-  const int tile_tokens = TileTokens(p, tokens);
+  // Twice the mean, so that few experts need a second tile; a tile is multiplied no wider than its tokens. Beyond that full tiles.
+  const int64_t mean = p.rows * p.topk / p.num_experts;
+  const int tile_tokens = mean <= kTokensFew / 4 ? kTokensFew / 2 : mean <= kTokensFew / 2 ? kTokensFew : kTokensWide;
+  const int rest_tokens = tile_tokens == kTokensWide ? kTokensFew : 0;
   const Dispatch dispatch = MakeDispatch(context, {.rows = p.rows, .topk = p.topk, .num_experts = p.num_experts,
-                                                   .tile_tokens = tile_tokens, .chosen = p.chosen, .weights = p.weights});
+                                                   .tile_tokens = tile_tokens, .rest_tokens = rest_tokens,
+                                                   .chosen = p.chosen, .weights = p.weights});
   if (routed.up_down == nullptr || !dispatch.ok) return;
   routed.rows = dispatch.positions;
   routed.dispatch = &dispatch;
-  routed.tokens = tile_tokens;
+  routed.tile_tokens = tile_tokens;
   combine.outputs = RunGroup(context, p, routed, p.x);
   combine.position_of_slot = dispatch.position_of_slot;
   if (combine.outputs == nullptr) return;
   if (p.has_shared) {
-    Group shared{.shape = p.shared, .rows = p.rows, .tokens = p.rows};
+    Group shared{.shape = p.shared, .rows = p.rows};
     shared.up_down = AddressTable(context, &p.shared, 1);
     if (shared.up_down == nullptr) return;
     combine.shared = RunGroup(context, p, shared, p.x);

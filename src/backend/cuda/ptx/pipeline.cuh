@@ -10,25 +10,29 @@ __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-__device__ inline void BarrierInit(uint64_t* barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals) : "memory");
+// Barriers are given by their pointer, or by their address in shared memory: the latter where a loop uses many, since a pointer
+// may be turned into an address anew at each use.
+__device__ inline void BarrierInit(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
+__device__ inline void BarrierInit(uint64_t* barrier, uint32_t arrivals) { BarrierInit(SharedAddress(barrier), arrivals); }
 
 // Makes barrier initialisation visible to the copy engine.
 __device__ inline void FenceBarrierInit() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ inline void BarrierArrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+__device__ inline void BarrierArrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+__device__ inline void BarrierArrive(uint64_t* barrier) { BarrierArrive(SharedAddress(barrier)); }
 
 // Arrives, and announces bytes that bulk copies will complete.
-__device__ inline void BarrierArriveExpect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
-               : "memory");
+__device__ inline void BarrierArriveExpect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+__device__ inline void BarrierArriveExpect(uint64_t* barrier, uint32_t bytes) { BarrierArriveExpect(SharedAddress(barrier), bytes); }
 
 // Returns when the phase with this parity is over.
-__device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) {
+__device__ inline void BarrierWait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -37,17 +41,20 @@ __device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) {
       "@done bra finished;\n"
       "bra again;\n"
       "finished:\n"
-      "}\n" ::"r"(SharedAddress(barrier)),
+      "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
 }
+__device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) { BarrierWait(SharedAddress(barrier), parity); }
 
 // Copies bytes (a multiple of 16, both addresses 16-byte aligned) from global to shared memory.
-__device__ inline void BulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   SharedAddress(shared)),
-               "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+__device__ inline void BulkCopy(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global),
+               "r"(bytes), "r"(barrier)
                : "memory");
+}
+__device__ inline void BulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  BulkCopy(SharedAddress(shared), global, bytes, SharedAddress(barrier));
 }
 
 // Copies four bytes from global to shared memory without waiting; WaitForCopies waits for all that the thread began.
@@ -96,6 +103,30 @@ __device__ inline void LoadShared(const void* shared, uint32_t* four) {
 }
 __device__ inline void StoreShared(uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+// Loads of shared memory that stay behind the barrier they were written behind.
+__device__ inline uint4 LoadShared4(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+  return v;
+}
+__device__ inline uint2 LoadShared2(uint32_t address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
+  return v;
+}
+__device__ inline uint32_t LoadShared16(uint32_t address) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ inline float LoadShared(uint32_t address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ inline void StoreShared(uint32_t address, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
 }
 // Into the second-level cache.
 __device__ inline void Prefetch(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }

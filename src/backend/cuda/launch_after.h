@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches a kernel that may begin while its predecessor in the stream still runs, if that calls ptx::GridTrigger: its launch and
+// what it does before ptx::GridWait cost nothing then. Works in captured graphs.
+// REQUIRES: every thread of the kernel that touches memory which another kernel writes or reads calls ptx::GridWait before
+// (or is ordered behind one that did), and every block has a thread that calls it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "backend/cuda/context.h"
+
+namespace deepinfer::backend::cuda {
+
+template <typename... Params, typename... Args>
+void LaunchAfter(Context& context, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, const Args&... args) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = context.stream();
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  context.Record(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "launching a kernel");
+}
+
+}  // namespace deepinfer::backend::cuda

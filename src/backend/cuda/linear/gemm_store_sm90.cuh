@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a consumer warpgroup of the matrix kernel (gemm_sm90.cuh) does with its sums.
+#pragma once
+
+#include "backend/cuda/linear/gemm_shared_sm90.cuh"
+#include "backend/cuda/ptx/bf16.cuh"
+#include "backend/cuda/ptx/pipeline.cuh"
+
+namespace deepinfer::backend::cuda {
+
+// The same number, of which the compiler does not know it: what follows from it is computed here.
+__device__ inline int Anew(int value) {
+  asm volatile("" : "+r"(value)::"memory");
+  return value;
+}
+
+// The thread's number in its warpgroup, read anew: what follows from it is then computed behind the main loop and takes no
+// registers in it.
+__device__ inline int ThreadAnew() {
+  int t;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t)::"memory");
+  return t % kWarpgroup;
+}
+
+// Accumulator 4 j + 2 h + e of thread t is the row OutputRow(t) + 8 h of its warpgroup's 64 and the token 8 j + FirstToken(t) + e
+// of the item.
+__device__ inline int OutputRow(int t) { return t / kWarp * 16 + t % kWarp / 4; }
+__device__ inline int FirstToken(int t) { return t % 4 * 2; }
+
+// Where a thread's first output of its first token lies; the next token's is y_stride further.
+__device__ inline float* OutputPlace(const GemmParams& p, const GemmItem& item, int token, int column) {
+  return p.y + int64_t{item.first_row + token} * p.y_stride + column;
+}
+
+// Calls act(value, place) for each accumulator that has an output. Without branches around the calls, so that many loads of them
+// are on their way at once.
+template <int kRegs, typename Act>
+__device__ void ForRows(int tokens, bool has_first, bool has_second, float* place, int64_t stride, float (&sums)[kRegs], const Act& act) {
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      act(sums[4 * j + e], place + e * stride, has_first && 8 * j + e < tokens);
+      act(sums[4 * j + 2 + e], place + e * stride + 8, has_second && 8 * j + e < tokens);
+    }
+  }
+}
+
+// Stores the sums of a span, added to those of the spans before where `add`.
+template <int kRegs>
+__device__ void StoreRows(const GemmParams& p, const GemmItem& item, int warpgroup, bool add, float (&sums)[kRegs]) {
+  const int tile = item.Tile(p, warpgroup);
+  if (tile < 0) return;
+  const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t), first = item.FirstOutput(p), end = first + p.problem_rows;
+  const bool has_first = output >= first && output < end, has_second = output + 8 >= first && output + 8 < end;
+  float* place = OutputPlace(p, item, FirstToken(t), output + item.MatrixOf(p, warpgroup) * p.problem_rows) +
+                 (p.span_items == 1 ? 0 : item.span * p.span_y);
+  const int tokens = item.rows - FirstToken(t);
+  const auto add_one = [](float& sum, const float* y, bool has) { sum = (has ? *y : 0.0f) + sum; };
+  if (add) ForRows(tokens, has_first, has_second, place, p.y_stride, sums, add_one);
+  const auto store_one = [](float sum, float* y, bool has) {
+    if (has) *y = sum;
+  };
+  ForRows(tokens, has_first, has_second, place, p.y_stride, sums, store_one);
+}
+
+// The value of an output whose gate and up are sums 4 j + e and 4 j + 2 + e.
+__device__ inline float SwiGlu(float gate, float up, float weight, float limit) {
+  gate = fminf(gate, limit);
+  return weight * gate / (1.0f + expf(-gate)) * fminf(fmaxf(up, -limit), limit);
+}
+
+// As StoreSwiGlu below, into packed_y as bf16. Neighbouring outputs are in lanes 4 apart: they swap, so that one has both outputs
+// of the even token and the other both of the odd one.
+template <int kRegs>
+__device__ void StorePackedSwiGlu(const GemmParams& p, const GemmItem& item, int warpgroup, const float (&sums)[kRegs]) {
+  const int tile = item.Tile(p, warpgroup);
+  if (tile < 0) return;
+  const int t = ThreadAnew(), in_tile = OutputRow(t) + warpgroup % 2 * 8, second = in_tile % 2, row = FirstToken(t) + second;
+  uint8_t* atom = p.packed_y + (int64_t{tile} * p.packed_y_groups + item.first_row / kGroupRows) * kAtomBytes;
+  uint8_t* place = atom + row * 128 + (in_tile / 8 ^ row) * 16 + (in_tile % 8 - second) * 2;
+  const float* weights = p.token_weights == nullptr ? nullptr : p.token_weights + item.first_row + FirstToken(t);
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j) {
+    if (8 * j >= item.rows) return;  // whole warps
+    float value[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const bool has = 8 * j + FirstToken(t) + e < item.rows;
+      value[e] = SwiGlu(sums[4 * j + e], sums[4 * j + 2 + e], weights == nullptr || !has ? 1.0f : weights[8 * j + e], p.limit);
+    }
+    const float other = __shfl_xor_sync(kAllLanes, second == 0 ? value[1] : value[0], 4);
+    if (8 * j + row < item.rows) {
+      *reinterpret_cast<uint32_t*>(place + j * kAtomBytes) =
+          second == 0 ? ptx::PackBf16x2(value[0], other) : ptx::PackBf16x2(other, value[1]);
+    }
+  }
+}
+
+// kSwiGlu: the even rows of eight are gate's, the odd ones up's, of the outputs of one parity of the tile.
+template <int kRegs>
+__device__ void StoreSwiGlu(const GemmParams& p, const GemmItem& item, int warpgroup, const float (&sums)[kRegs]) {
+  const int tile = item.Tile(p, warpgroup);
+  const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t) + warpgroup % 2 * 8;
+  if (tile < 0 || output >= p.problem_rows) return;
+  float* place = OutputPlace(p, item, FirstToken(t), output);
+  const int64_t stride = p.y_stride;
+  const float* weights = p.token_weights == nullptr ? nullptr : p.token_weights + item.first_row + FirstToken(t);
+  int tokens = item.rows - FirstToken(t);
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j, tokens -= 8, place += 8 * stride) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (tokens <= e) return;
+      const float weight = weights == nullptr ? 1.0f : weights[8 * j + e];
+      place[e * stride] = SwiGlu(sums[4 * j + e], sums[4 * j + 2 + e], weight, p.limit);
+    }
+  }
+}
+
+}  // namespace deepinfer::backend::cuda
