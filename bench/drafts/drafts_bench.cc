@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of decoding without drafts, with all drafts in every step, and with as many as pay: one engine each in one process,
 // interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
-//   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [chat|prose|calls]   tokens/s, and ratios of each round
-//   drafts_bench accept                                                               overlap and acceptance by place
-// DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Tool calls end where they end.
+//   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [tasks|chat|prose|calls]   tokens/s, and ratios of each round
+//   drafts_bench accept                            overlap and acceptance by place, for all kinds of prompts and verification
+//   drafts_bench answers                           what the model says to them
+// DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Answers to tasks and calls end where they end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +15,8 @@
 #include <vector>
 
 #include "deepinfer/engine.h"
-#include "deepinfer/recipe.h"
 #include "overlap.h"
-#include "recipe/encode.h"
-#include "recipe/render.h"
-#include "tokenizer/tokenizer.h"
+#include "texts.h"
 
 namespace {
 
@@ -27,97 +25,17 @@ using Clock = std::chrono::steady_clock;
 
 const std::string kModel = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny";
 
-const std::vector<std::string> kChat = {
-    "Tell me a short story about a dog that finds a ball.",
-    "What is the capital of France?",
-    "Write three sentences about the sea.",
-    "Which day comes after Tuesday?",
-    "Tell me a story about a girl named Lily and her red boat.",
-    "What is 12 plus 7?",
-    "Explain in simple words why people sleep.",
-    "Write a short poem about winter.",
-    "Tell me about a bird that could not fly.",
-    "Give me a list of five fruits.",
-    "Tell me a story about two friends who build a house.",
-    "What do bees do all day?",
-    "Write a short letter to a friend.",
-    "What is the capital of Japan?",
-    "Tell me a story about a king and a mouse.",
-    "How do you make a cup of tea?",
-};
-
-const std::vector<std::string> kProse = {
-    "It was a bright cold morning, and the men who had come down from the village stood about the gate",
-    "The old captain had not spoken for an hour; he sat with his back to the fire and",
-    "When the letter arrived, she read it twice, folded it, and went out into the garden where",
-    "There are few things which a man of his age can do with more pleasure than",
-    "In the year that followed the war the house stood empty, and the children of the neighbourhood",
-    "He had always supposed that the road to the river would be longer, but",
-    "The doctor looked at the paper for some time before he answered that",
-    "At the far end of the room, under the portrait of her grandfather, Miss Alice was",
-};
-
-// Tool calls: what agents ask for, and what the bundled model was trained for.
-const std::vector<std::string> kCities = {"Paris", "Tokyo", "Rome", "Madrid", "Berlin", "Cairo", "London", "Oslo"};
-
 [[noreturn]] void Fail(const std::string& why) {
   fmt::print(stderr, "drafts_bench: {}\n", why);
   std::exit(1);
 }
 
-using Prompts = std::vector<std::vector<int32_t>>;
-
-Prompts EncodeCalls() {
-  std::string why;
-  const auto recipe = recipe::Recipe::Load(kModel + "/tokenizer.json", {.default_thinking = false}, &why);
-  if (recipe == nullptr) Fail(why);
-  Prompts prompts;
-  for (const std::string& city : kCities) {
-    const std::string body =
-        R"({"model": "any", "messages": [{"role": "user", "content": "What is the weather in )" + city + R"(?"}], "tools": [)"
-        R"({"type": "function", "function": {"name": "get_weather", "description": "Get the weather of a city", "parameters": )"
-        R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]})";
-    recipe::RequestError error;
-    const auto prepared = recipe->Prepare(recipe::Protocol::kChat, body, &error);
-    if (prepared == nullptr) Fail(error.message);
-    prompts.emplace_back(prepared->ids().begin(), prepared->ids().end());
-  }
-  return prompts;
-}
-
-Prompts Encode(const std::string& kind) {
-  if (kind == "calls") return EncodeCalls();
-  auto tokenizer = Tokenizer::Load(kModel + "/tokenizer.json");
-  if (!tokenizer.ok()) Fail(tokenizer.status().message());
-  const std::shared_ptr<const Tokenizer> shared = *std::move(tokenizer);
-  const auto encoder = recipe::PromptEncoder::Make(shared);
-  if (!encoder.ok()) Fail(encoder.status().message());
-  Prompts prompts;
-  if (kind == "prose") {
-    for (const std::string& text : kProse) {
-      std::vector<int32_t> ids = {0};
-      const auto tokens = shared->EncodePlain(text);
-      if (!tokens.ok()) Fail(tokens.status().message());
-      ids.insert(ids.end(), tokens->begin(), tokens->end());
-      prompts.push_back(std::move(ids));
-    }
-    return prompts;
-  }
-  for (const std::string& text : kChat) {
-    recipe::Conversation conversation;
-    conversation.messages.emplace_back(recipe::Role::kUser, recipe::Content(text));
-    const auto ids = (*encoder)->Encode(recipe::RenderConversation(conversation, recipe::ModelVersion::kV41));
-    if (!ids.ok()) Fail(ids.status().message());
-    prompts.emplace_back(ids->begin(), ids->end());
-  }
-  return prompts;
-}
-
-std::unique_ptr<Engine> Open(const std::string& drafts) {
+std::unique_ptr<Engine> Open(const std::string& drafts, const std::string& rule = "coupled") {
   EngineOptions options{.model_directory = kModel};
   if (const char* backend = std::getenv("DRAFTS_BENCH_BACKEND")) options.backend = backend;
   options.context_max = 1024;
   options.drafts = drafts;
+  options.verification = rule;
   std::string why;
   auto engine = Engine::Open(options, &why);
   if (engine == nullptr) Fail(why);
@@ -167,7 +85,7 @@ double Median(std::vector<double> values) {
 }
 
 void Speed(const Work& work, int rounds, const std::string& kind) {
-  const Prompts prompts = Encode(kind);
+  const Prompts prompts = MakePrompts(kModel, kind);
   const std::vector<std::string> settings = {"off", "5", "auto"};
   std::vector<std::unique_ptr<Engine>> engines;
   for (const std::string& setting : settings) engines.push_back(Open(setting));
@@ -210,46 +128,70 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
              Median(five_to_none), Median(to_none), Median(to_best), Median(deviation));
 }
 
-// Acceptance by place, given that all before it were accepted, as a line of a table.
-std::string Line(const std::vector<double>& rates) {
-  double tokens = 1, alive = 1;
-  std::string line;
-  for (const double rate : rates) {
-    alive *= rate;
-    tokens += alive;
-    line += fmt::format(" {:.2f}", rate);
+// A row of a table.
+void PrintRow(const std::string& what, const std::vector<double>& places, double tokens) {
+  std::string cells;
+  for (const double place : places) cells += fmt::format(" {:.2f} |", place);
+  fmt::print("| {} |{} {:.2f} |\n", what, cells, tokens);
+  std::fflush(stdout);
+}
+
+// What the engine accepts with five drafts in every step: by place, given that all before it were accepted.
+void PrintAccepted(const std::string& what, const Prompts& prompts, const std::string& rule, Work work) {
+  const auto engine = Open("5", rule);
+  Answers answers;
+  for (int round = 0; round < (work.temperature > 0 ? 4 : 1); ++round) Run(*engine, prompts, work, round * work.streams, &answers);
+  const EngineStats stats = engine->Stats();
+  std::vector<double> places;
+  double accepted = 0;
+  for (size_t j = 0; j < stats.drafts_verified.size(); ++j) {
+    const auto looked = static_cast<double>(j == 0 ? stats.drafts_verified[0] : stats.drafts_accepted[j - 1]);
+    places.push_back(looked > 0 ? static_cast<double>(stats.drafts_accepted[j]) / looked : 0);
+    accepted += static_cast<double>(stats.drafts_accepted[j]);
   }
-  return fmt::format("{}   {:.2f} tokens a step", line, tokens);
+  PrintRow(fmt::format("{}: {}, {}", what, rule, work.temperature > 0 ? fmt::format("temperature {}", work.temperature) : "greedy"),
+           places, 1 + accepted / static_cast<double>(stats.drafts_verified[0]));
 }
 
 void Accept() {
-  for (const std::string kind : {"chat", "prose"}) {
-    const Prompts prompts = Encode(kind);
-    Work work{.streams = static_cast<int>(prompts.size()), .tokens = 160, .temperature = 1, .to_the_end = true};
-    Answers answers;
-    std::vector<Text> texts;
+  for (const std::string kind : {"tasks", "chat", "prose"}) {
+    const Prompts prompts = MakePrompts(kModel, kind);
+    Work work{.streams = static_cast<int>(prompts.size()), .tokens = 160, .to_the_end = true};
     const auto plain = Open("off");
-    for (int round = 0; round < 2; ++round) {
-      Run(*plain, prompts, work, round * work.streams, &answers);
-      for (size_t i = 0; i < prompts.size(); ++i) {
-        texts.push_back({.ids = prompts[i], .begin = prompts[i].size()});
-        texts.back().ids.insert(texts.back().ids.end(), answers[i].begin(), answers[i].end());
-      }
-    }
-    fmt::print("{:5}  overlap with the model, texts sampled at temperature 1 (what rejection accepts):{}\n", kind,
-               Line(Overlap(kModel, texts)));
-    for (const float temperature : {0.0F, 0.6F, 1.0F}) {
-      const auto engine = Open("5");
+    for (const float temperature : {1.0F, 0.0F}) {
       work.temperature = temperature;
-      for (int round = 0; round < (temperature > 0 ? 2 : 1); ++round) Run(*engine, prompts, work, round * work.streams, &answers);
-      const EngineStats stats = engine->Stats();
-      std::vector<double> rates;
-      for (size_t j = 0; j < stats.drafts_verified.size(); ++j) {
-        const auto looked = static_cast<double>(j == 0 ? stats.drafts_verified[0] : stats.drafts_accepted[j - 1]);
-        rates.push_back(looked > 0 ? static_cast<double>(stats.drafts_accepted[j]) / looked : 0);
+      std::vector<Text> texts;
+      for (int round = 0; round < (temperature > 0 ? 2 : 1); ++round) {
+        Answers answers;
+        Run(*plain, prompts, work, round * work.streams, &answers);
+        for (size_t i = 0; i < prompts.size(); ++i) {
+          texts.push_back({.ids = prompts[i], .begin = prompts[i].size()});
+          texts.back().ids.insert(texts.back().ids.end(), answers[i].begin(), answers[i].end());
+        }
       }
-      fmt::print("{:5}  accepted, coupled noise, temperature {:.1f}:                                      {}\n", kind, temperature,
-                 Line(rates));
+      const OverlapResult overlap = Overlap(kModel, texts);
+      PrintRow(kind + (temperature > 0 ? ": overlap, on answers sampled at temperature 1" : ": overlap, on greedy answers"),
+               overlap.places, overlap.tokens);
+      if (temperature > 0) PrintRow(kind + ": rejection, temperature 1, computed from those", overlap.walk_places, overlap.walk_tokens);
+    }
+    work.temperature = 0;
+    PrintAccepted(kind, prompts, "coupled", work);
+    for (const float temperature : {0.6F, 1.0F}) {
+      work.temperature = temperature;
+      for (const std::string rule : {"coupled", "rejection", "block"}) PrintAccepted(kind, prompts, rule, work);
+    }
+  }
+}
+
+// What the model answers to the prompts, so that one sees what is measured.
+void PrintAnswers() {
+  const auto engine = Open("off");
+  for (const std::string kind : {"tasks", "chat", "prose"}) {
+    for (const std::vector<int32_t>& prompt : MakePrompts(kModel, kind)) {
+      std::string text, why;
+      GenerationRequest request{.prompt = prompt, .max_tokens = 60};
+      engine->Wait(engine->Submit(request, [&](const Output& o) { text += o.text; }, &why));
+      fmt::print("{}: {}\n", kind, text);
     }
   }
 }
@@ -258,8 +200,8 @@ void Accept() {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "speed";
-  if (what == "accept") {
-    Accept();
+  if (what == "accept" || what == "answers") {
+    what == "accept" ? Accept() : PrintAnswers();
     return 0;
   }
   const int streams = argc > 2 ? std::atoi(argv[2]) : 1;
@@ -267,7 +209,7 @@ int main(int argc, char** argv) {
   const Work work{.streams = streams,
                   .tokens = argc > 4 ? std::atoi(argv[4]) : 64,
                   .temperature = argc > 5 ? static_cast<float>(std::atof(argv[5])) : 0,
-                  .to_the_end = argc > 6 && std::string(argv[6]) == "calls"};
+                  .to_the_end = argc > 6 && (std::string(argv[6]) == "calls" || std::string(argv[6]) == "tasks")};
   Speed(work, rounds, argc > 6 ? argv[6] : "chat");
   return 0;
 }

@@ -60,22 +60,30 @@ class Comparison {
       windows_.push_back(cache);
     }
     sums_.resize(static_cast<size_t>(draft_->block_size()));
+    walk_sums_.resize(sums_.size());
   }
 
   void Add(const Text& text) {
     RunTrunk(text.ids);
     const size_t block = sums_.size();
     size_t stored = 0;
+    stands_.clear();
     for (size_t n = text.begin; n + block < text.ids.size(); ++n) {
       StoreContext(stored, n);
       stored = n;
       AddBlock(text.ids, n);
     }
+    Walk();
   }
 
-  std::vector<double> Means() const {
-    std::vector<double> means = sums_;
-    for (double& mean : means) mean /= static_cast<double>(blocks_);
+  OverlapResult Means() const {
+    OverlapResult means{.places = sums_, .tokens = 1 + tokens_ / static_cast<double>(blocks_)};
+    for (double& mean : means.places) mean /= static_cast<double>(blocks_);
+    means.walk_tokens = 1;
+    for (size_t j = 0; j < sums_.size(); ++j) {
+      means.walk_places.push_back(walk_sums_[j] / (j == 0 ? steps_ : walk_sums_[j - 1]));
+      means.walk_tokens += walk_sums_[j] / steps_;
+    }
     return means;
   }
 
@@ -104,13 +112,36 @@ class Comparison {
     draft_->RunBlock(std::span(&anchor, 1), windows_, draft_->block_size());
     const auto vocab = static_cast<size_t>(loaded_->config().vocab_size);
     std::vector<float> row(vocab);
+    double alive = 1;
     for (size_t j = 0; j < sums_.size(); ++j) {
       draft_->Next(std::span(&ids[n + j], 1));
       loaded_->backend().CopyToHost(row.data(), draft_->logits() + j * vocab, vocab * sizeof(float));
       const std::vector<double> q = Softmax(row), p = Softmax(std::span(logits_).subspan((n + j) * vocab, vocab));
-      for (size_t v = 0; v < vocab; ++v) sums_[j] += std::min(p[v], q[v]);
+      double overlap = 0;
+      for (size_t v = 0; v < vocab; ++v) overlap += std::min(p[v], q[v]);
+      sums_[j] += overlap;
+      const auto next = static_cast<size_t>(ids[n + j + 1]);
+      stands_.push_back(std::min(1.0, q[next] / p[next]));
+      tokens_ += alive *= overlap;
     }
     ++blocks_;
+  }
+
+  // visits[i]: how likely it is that a step begins at anchor i.
+  void Walk() {
+    const size_t block = sums_.size(), anchors = stands_.size() / block;
+    std::vector<double> visits(anchors + block + 1);
+    visits[0] = 1;
+    for (size_t i = 0; i < anchors; ++i) {
+      double alive = visits[i];
+      steps_ += alive;
+      for (size_t j = 0; j < block; ++j) {
+        const double more = alive * stands_[i * block + j];
+        visits[i + 1 + j] += alive - more;
+        walk_sums_[j] += alive = more;
+      }
+      visits[i + 1 + block] += alive;
+    }
   }
 
   std::unique_ptr<engine::LoadedModel> loaded_;
@@ -121,12 +152,16 @@ class Comparison {
   std::vector<backend::WindowCache> windows_;
   std::vector<float> logits_;
   std::vector<double> sums_;
+  std::vector<double> stands_;     // [anchors of a text, block]
+  std::vector<double> walk_sums_;  // by place: steps in which it and all before it stand
+  double steps_ = 0;
+  double tokens_ = 0;
   int64_t blocks_ = 0;
 };
 
 }  // namespace
 
-std::vector<double> Overlap(const std::string& model, const std::vector<Text>& texts) {
+OverlapResult Overlap(const std::string& model, const std::vector<Text>& texts) {
   Comparison comparison(model);
   for (const Text& text : texts) comparison.Add(text);
   return comparison.Means();

@@ -54,6 +54,10 @@ struct EngineOptions {
   // checkpoint without a draft runs without, and warnings() says so), "on" (the same, but an error without one), "off", or
   // a number: so many in every step.
   std::string drafts = "auto";
+  // Which drafts stand. "coupled": those that the model draws itself, with the same noise; no answer changes. "rejection",
+  // "block": by chance, one after the other or as a block; distributed as without drafts, but other tokens for a seed.
+  // Greedy answers are the same in all. docs/drafts.md.
+  std::string verification = "coupled";
   bool own_thread = true;           // false: somebody calls Step
 };
 

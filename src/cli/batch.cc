@@ -338,6 +338,7 @@ Result<int> Batch(const BatchOptions& options) {
   engine_options.step_rows_max = static_cast<int>(options.model.chunk) + options.in_flight;
   engine_options.prefill_rows_max = static_cast<int>(options.model.chunk);
   engine_options.drafts = options.model.drafts;
+  engine_options.verification = options.model.verification;
   Status status;
   int64_t failed = 0;
   {

@@ -81,6 +81,11 @@ void AddDraftsOption(CLI::App& app, ModelOptions* model) {
                  "speculative decoding, which changes no answer: auto (as many drafts as pay), on (the same, but the model must "
                  "have a draft), off, or how many in every step")
       ->capture_default_str();
+  app.add_option("--verification", model->verification,
+                 "which drafts stand: coupled (those that the model draws itself), or by chance, rejection or block (more of them, "
+                 "distributed as without drafts, but other tokens for a seed)")
+      ->check(CLI::IsMember({"coupled", "rejection", "block"}))
+      ->capture_default_str();
 }
 
 void AddSamplingOptions(CLI::App& app, SamplingOptions* sampling) {

@@ -121,6 +121,7 @@ Result<std::unique_ptr<engine::BatchEngine>> OpenEngine(const ModelOptions& opti
   engine_options.step_rows_max = static_cast<int>(chunk + kDraftRows);
   engine_options.prefill_rows_max = static_cast<int>(chunk);
   engine_options.drafts = options.drafts;
+  engine_options.verification = options.verification;
   engine_options.own_thread = false;
   DI_ASSIGN_OR_RETURN(std::unique_ptr<engine::BatchEngine> engine, engine::BatchEngine::Create(engine_options));
   for (const std::string& warning : engine->warnings()) Note("warning: {}\n", warning);

@@ -24,6 +24,7 @@ struct ModelOptions {
   int64_t context = 0;
   int64_t chunk = 512;
   std::string drafts = "auto";  // EngineOptions::drafts
+  std::string verification = "coupled";  // EngineOptions::verification
   bool offline = false;
 };
 

@@ -50,8 +50,11 @@ Status BatchEngine::Prepare() {
   DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options_.activations));
   DI_RETURN_IF_ERROR(PrepareDrafts());
   DI_ASSIGN_OR_RETURN(config_, MakeConfig(options_, loaded_->config(), config_.draft_rows));
+  if (acceptance_ != spec::Acceptance::kCoupled) {  // room for all drafts of all requests (firm_drafts)
+    config_.step_rows_max = std::max(config_.step_rows_max, config_.slots * (1 + config_.draft_rows) + 1);
+  }
   DI_ASSIGN_OR_RETURN(scheduler_, sched::Scheduler::Create(config_));
-  DI_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*loaded_, config_, activations));
+  DI_ASSIGN_OR_RETURN(executor_, StepExecutor::Create(*loaded_, config_, activations, acceptance_));
   DI_ASSIGN_OR_RETURN(model_identity_, checkpoint::ModelIdentity(loaded_->checkpoint()));
   numeric_identity_ = NumericIdentity(loaded_->backend(), activations);
   for (int32_t i = 0; i < config_.steps_in_flight; ++i) {
@@ -71,6 +74,7 @@ Status BatchEngine::Prepare() {
 Status BatchEngine::PrepareDrafts() {
   warnings_ = loaded_->checkpoint().warnings();
   DI_ASSIGN_OR_RETURN(const DraftsSetting setting, ParseDrafts(options_.drafts));
+  DI_ASSIGN_OR_RETURN(acceptance_, ParseVerification(options_.verification));
   const checkpoint::DraftConfig& draft = loaded_->config().draft;
   if (setting.drafts == 0) return Status();
   if (!loaded_->checkpoint().has_draft()) {
@@ -152,7 +156,8 @@ ChoiceSettings BatchEngine::SettingsOf(const GenerationRequest& r, uint64_t seed
                           .end_tokens = r.stop_token_ids,
                           .bad_words = r.bad_words,
                           .logprobs = r.logprobs,
-                          .drafts = r.drafts.value_or(drafts_)};
+                          .drafts = r.drafts.value_or(drafts_),
+                          .acceptance = acceptance_};
   if (choice == 0) settings.prompt_logprobs = r.prompt_logprobs;
   for (const int64_t id : loaded_->config().eos_token_ids) settings.model_end_tokens.push_back(static_cast<int32_t>(id));
   if (r.grammar != nullptr) {
@@ -217,7 +222,8 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
                      .replay = r.prompt_logprobs ? sched::Replay::kNone : ToSched(r.replay),
                      .priority = r.priority,
                      .choices = r.choices,
-                     .drafts = drafts == kDraftsAsTheyPay ? config_.draft_rows : drafts};
+                     .drafts = drafts == kDraftsAsTheyPay ? config_.draft_rows : drafts,
+                     .firm_drafts = submission.choices[0]->firm()};
   GenerationId id = 0;
   {
     const std::lock_guard lock(mutex_);

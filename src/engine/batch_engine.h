@@ -90,6 +90,7 @@ class BatchEngine final : public Engine {
   std::unique_ptr<LoadedModel> loaded_;
   sched::Config config_;
   int drafts_ = 0;  // of requests that do not say: as ChoiceSettings::drafts
+  spec::Acceptance acceptance_ = spec::Acceptance::kCoupled;
   std::string model_identity_, numeric_identity_;
   std::vector<std::string> warnings_;
   mutable std::once_flag vocabulary_once_;

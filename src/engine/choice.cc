@@ -95,7 +95,7 @@ std::optional<std::span<const uint32_t>> Choice::Allowed(size_t vocab, std::span
   return grammar_ && !before_grammar && IsEmpty(rest) ? allowed : rest;
 }
 
-Result<int32_t> Choice::Pick(std::span<const float> logits, uint32_t position, const Mask* mask) {
+Result<sampling::SampleInput> Choice::InputOf(std::span<const float> logits, const Mask* mask) {
   if (mask != nullptr) DI_RETURN_IF_ERROR(mask->status);
   const std::optional<std::span<const uint32_t>> allowed =
       Allowed(logits.size(), mask == nullptr ? std::span<const uint32_t>() : mask->words);
@@ -103,8 +103,13 @@ Result<int32_t> Choice::Pick(std::span<const float> logits, uint32_t position, c
     return Error(Code::kFailedPrecondition, "no token is allowed: bad_words forbids all {}",
                  grammar_ ? "that the grammar allows here" : "of them");
   }
-  const std::optional<int32_t> token = sampler_.Sample(
-      settings_.sampling, {.logits = logits, .position = position, .counts = &counts_, .mask = *allowed});
+  return sampling::SampleInput{.logits = logits, .counts = &counts_, .mask = *allowed};
+}
+
+Result<int32_t> Choice::Pick(std::span<const float> logits, uint32_t position, const Mask* mask) {
+  DI_ASSIGN_OR_RETURN(sampling::SampleInput input, InputOf(logits, mask));
+  input.position = position;
+  const std::optional<int32_t> token = sampler_.Sample(settings_.sampling, input);
   if (!token) return NoToken();
   return *token;
 }
@@ -125,6 +130,10 @@ bool Choice::IsEnd(int32_t token) const {
 
 Drawn Choice::Draw(std::span<const float> logits, uint32_t position) {
   const Result<int32_t> token = Pick(logits, position, grammar_ ? NextMask() : nullptr);
+  return token.ok() ? Put(logits, *token) : GoOn(token);
+}
+
+Drawn Choice::Put(std::span<const float> logits, int32_t token) {
   Drawn drawn = GoOn(token);
   if (settings_.logprobs && !drawn.failed) {
     drawn.logprobs = sampling::ComputeLogprobs(logits, drawn.token, static_cast<size_t>(*settings_.logprobs));
@@ -151,6 +160,35 @@ std::optional<int32_t> Choice::Draft(std::span<const float> logits, uint32_t pos
   if (grammar_) Fill(&draft_mask_);
   const Result<int32_t> token = Pick(logits, position, grammar_ ? &draft_mask_ : nullptr);
   return token.ok() && Suppose(*token) ? std::optional<int32_t>(*token) : std::nullopt;
+}
+
+std::optional<int32_t> Choice::DraftApart(std::span<const float> logits, uint32_t position, uint32_t place,
+                                          std::span<float> distribution) {
+  if (grammar_) Fill(&draft_mask_);
+  Result<sampling::SampleInput> input = InputOf(logits, grammar_ ? &draft_mask_ : nullptr);
+  if (!input.ok()) return std::nullopt;
+  input->position = position;
+  input->stream = sampling::NoiseStream::kDraft;
+  input->block_offset = place;
+  const std::optional<int32_t> token = sampler_.Sample(settings_.sampling, *input);
+  if (!token || !sampler_.Distribution(settings_.sampling, *input, distribution)) return std::nullopt;
+  return Suppose(*token) ? token : std::nullopt;
+}
+
+const Choice::Mask* Choice::MaskBehindDrafts() {
+  if (!grammar_) return nullptr;
+  const auto drafts = std::span(answer_).last(drafted_);
+  const size_t ready = masks_used_ + drafted_;
+  const auto expected = expected_.begin() + static_cast<std::ptrdiff_t>(masks_used_);
+  const bool prepared = ready < masks_ready_ && std::equal(drafts.begin(), drafts.end(), expected);
+  if (prepared) return &masks_[ready];
+  Fill(&draft_mask_);
+  return &draft_mask_;
+}
+
+Status Choice::Target(std::span<const float> logits, std::span<float> distribution) {
+  DI_ASSIGN_OR_RETURN(const sampling::SampleInput input, InputOf(logits, MaskBehindDrafts()));
+  return sampler_.Distribution(settings_.sampling, input, distribution) ? Status() : NoToken();
 }
 
 bool Choice::Suppose(int32_t token) {

@@ -22,6 +22,7 @@
 #include "backend/api/ops.h"
 #include "engine/answer_grammar.h"
 #include "sampling/sampler.h"
+#include "spec/rejection.h"
 
 namespace deepinfer::engine {
 
@@ -37,6 +38,7 @@ struct ChoiceSettings {
   size_t mask_words = 0;                        // of a grammar's masks
   // Drafts that a step verifies: kDraftsAsTheyPay, or always so many; 0: none.
   int drafts = 0;
+  spec::Acceptance acceptance = spec::Acceptance::kCoupled;
 };
 
 inline constexpr int kDraftsAsTheyPay = -1;
@@ -65,6 +67,10 @@ class Choice {
 
   // Whether draws need masks: PrepareMasks is then worth calling while the forward pass runs.
   bool has_grammar() const { return grammar_.has_value(); }
+  // Whether its drafts are judged by chance (spec/rejection.h). A greedy answer's never are: it has but one course.
+  bool judged() const { return settings_.acceptance != spec::Acceptance::kCoupled && !settings_.sampling.greedy(); }
+  // Judged, and always so many drafts: the answer is then a function of the request, if no step has fewer.
+  bool firm() const { return judged() && settings_.drafts > 0; }
   // Computes the masks of the next draw and, should it and those behind it give just `drafts`, of the draws behind it.
   // Costs time, changes nothing: a draw without a prepared mask prepares its own.
   void PrepareMasks(std::span<const int32_t> drafts = {});
@@ -83,6 +89,13 @@ class Choice {
   // The token that Draw would take at `position` if those drafted before it were part of the answer; nothing where no
   // token is allowed. DropDrafts forgets them all.
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
+  // The same with noise of a judged draft at `place` in its block; `distribution` [vocab]: what it was drawn from.
+  std::optional<int32_t> DraftApart(std::span<const float> logits, uint32_t position, uint32_t place,
+                                    std::span<float> distribution);
+  // What Draw would draw from if what is supposed were part of the answer, or why there is no token.
+  Status Target(std::span<const float> logits, std::span<float> distribution);
+  // The answer goes on with a token that was chosen from `logits` by a verdict. REQUIRES: nothing is supposed.
+  Drawn Put(std::span<const float> logits, int32_t token);
   void DropDrafts() { DropDrafts(drafted_); }
   // The last ones of them.
   void DropDrafts(size_t count);
@@ -116,6 +129,10 @@ class Choice {
   void FindBadWords();
   // The token at `position`, or why there is none.
   Result<int32_t> Pick(std::span<const float> logits, uint32_t position, const Mask* mask);
+  // What a draw with that mask is made from; its own mask lives until the next call.
+  Result<sampling::SampleInput> InputOf(std::span<const float> logits, const Mask* mask);
+  // The grammar's mask behind the drafts taken so far.
+  const Mask* MaskBehindDrafts();
   Status Append(int32_t token);
   // Of choice_device.cc: the list of edits as it stands, and one of its tokens after the counts changed.
   void ListEdits();

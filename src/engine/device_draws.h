@@ -4,6 +4,7 @@
 // Choice::PlanDraw leaves to it, or whose lists are too long, from copied rows of logits. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,6 +27,9 @@ class DeviceDraws {
   // that cannot be drawn.
   void Add(Choice* choice, uint32_t position, int32_t logits_row, std::span<const int32_t> drafts,
            std::span<std::optional<size_t>> places);
+
+  // Rows of logits that the host reads, whatever else.
+  void LeaveToHost(int32_t logits_row, int32_t rows) { std::fill_n(host_rows_.begin() + logits_row, rows, uint8_t{1}); }
 
   // Queues the draws and the copies of the rows that the host reads, into their places among `host_logits` [rows, vocab].
   void Queue(const float* device_logits, std::vector<float>* host_logits);

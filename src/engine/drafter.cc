@@ -30,6 +30,13 @@ Result<DraftsSetting> ParseDrafts(std::string_view text) {
   return Error(Code::kInvalidArgument, "drafts \"{}\": expected auto, on, off or a number", text);
 }
 
+Result<spec::Acceptance> ParseVerification(std::string_view text) {
+  if (text == "coupled") return spec::Acceptance::kCoupled;
+  if (text == "rejection") return spec::Acceptance::kRejection;
+  if (text == "block") return spec::Acceptance::kBlock;
+  return Error(Code::kInvalidArgument, "verification \"{}\": expected coupled, rejection or block", text);
+}
+
 Result<std::unique_ptr<Drafter>> Drafter::Create(const LoadedModel& loaded, const sched::Config& config,
                                                  backend::Activations activations,
                                                  std::span<const backend::WindowCache> windows) {
@@ -103,6 +110,23 @@ void Drafter::DropWaiting(std::span<const Choice* const> goes_on, const std::fun
   });
 }
 
+std::optional<int32_t> Drafter::DrawOne(DraftRequest* request, size_t r, int32_t j) {
+  Choice& choice = *request->choice;
+  if (places_[r]) {
+    const int32_t token = draws_.token(*places_[r]);
+    return choice.Suppose(token) ? std::optional(token) : std::nullopt;
+  }
+  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
+  const auto logits = std::span(logits_).subspan(r * vocab, vocab);
+  const auto position = static_cast<uint32_t>(request->position + 1 + j);
+  if (!choice.judged()) return choice.Draft(logits, position);
+  std::vector<float>& rows = request->out->distributions;
+  rows.resize(static_cast<size_t>(j + 1) * vocab);
+  const auto token = choice.DraftApart(logits, position, static_cast<uint32_t>(j), std::span(rows).last(vocab));
+  if (!token) rows.resize(static_cast<size_t>(j) * vocab);
+  return token;
+}
+
 bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
   const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
   backend::Backend& device = loaded_.backend();
@@ -114,9 +138,14 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
                      .dst = rows_.data()});
   places_.assign(requests.size(), std::nullopt);
   draws_.Begin(requests.size());
-  const auto position = [&](size_t r) { return static_cast<uint32_t>(requests[r].position + 1 + j); };
   for (size_t r = 0; r < requests.size(); ++r) {
-    if (open_[r] != 0) draws_.Add(requests[r].choice.get(), position(r), static_cast<int32_t>(r), {}, std::span(places_).subspan(r, 1));
+    if (open_[r] == 0) continue;
+    if (requests[r].choice->judged()) {
+      draws_.LeaveToHost(static_cast<int32_t>(r), 1);
+    } else {
+      draws_.Add(requests[r].choice.get(), static_cast<uint32_t>(requests[r].position + 1 + j), static_cast<int32_t>(r), {},
+                 std::span(places_).subspan(r, 1));
+    }
   }
   draws_.Queue(rows_.as<float>(), &logits_);
   Keep(device.Synchronize());
@@ -125,18 +154,15 @@ bool Drafter::Draw(std::span<DraftRequest> requests, int32_t j) {
   for (size_t r = 0; r < requests.size(); ++r) {
     if (open_[r] == 0) continue;
     DraftRequest& request = requests[r];
-    std::optional<int32_t> token;
-    if (!places_[r]) {
-      token = request.choice->Draft(std::span(logits_).subspan(r * vocab, vocab), position(r));
-    } else if (request.choice->Suppose(draws_.token(*places_[r]))) {
-      token = draws_.token(*places_[r]);
-    }
-    // Behind an end token nothing follows; the row that draws it runs without a draft.
-    open_[r] = token.has_value() && !request.choice->IsEnd(*token);
-    if (open_[r] == 0) continue;
+    const std::optional<int32_t> token = DrawOne(&request, r, j);
+    // Behind an end token nothing follows. The row that draws it runs without a draft, unless the draft is to be judged:
+    // whether it is verified may then not depend on what it is.
+    const bool end = token && request.choice->IsEnd(*token);
+    open_[r] = 0;
+    if (!token || (end && !request.choice->judged())) continue;
     request.out->tokens.push_back(*token);
     previous_[r] = *token;
-    open_[r] = j + 1 < request.drafts;
+    open_[r] = !end && j + 1 < request.drafts;
     any = any || open_[r] != 0;
   }
   return any;
@@ -151,6 +177,7 @@ int32_t Drafter::ListAnchors(std::span<const DraftRequest> requests) {
                         .position = static_cast<int32_t>(request.position),
                         .floor = static_cast<int32_t>(request.floor)});
     request.out->Clear();
+    request.out->anchor = request.position;
     drafts = std::max(drafts, request.drafts);
   }
   return drafts;
@@ -159,7 +186,7 @@ int32_t Drafter::ListAnchors(std::span<const DraftRequest> requests) {
 void Drafter::Queue(std::vector<DraftRequest> requests) {
   std::sort(requests.begin(), requests.end(), [](const DraftRequest& a, const DraftRequest& b) { return a.slot < b.slot; });
   const auto hosted = std::stable_partition(requests.begin(), requests.end(), [&](const DraftRequest& request) {
-    return draws_.on() && request.choice->DraftsPlainly();
+    return draws_.on() && request.choice->DraftsPlainly() && !request.choice->judged();
   });
   chained_.assign(requests.begin(), hosted);
   QueueChain();

@@ -24,14 +24,20 @@ struct DraftsSetting {
   bool required = false;          // an error where the checkpoint has none
 };
 Result<DraftsSetting> ParseDrafts(std::string_view text);
+// "coupled", "rejection" or "block" (EngineOptions::verification).
+Result<spec::Acceptance> ParseVerification(std::string_view text);
 
 struct Drafts {
+  int64_t anchor = -1;            // position of the token that the block was made for; -1: no block
   std::vector<int32_t> tokens;    // they follow the newest token of the request
   std::vector<float> confidence;  // [tokens] logits, of spec::Calibration's kind
+  std::vector<float> distributions;  // [tokens, vocab]: what they were drawn from, where they will be judged
 
   void Clear() {
+    anchor = -1;
     tokens.clear();
     confidence.clear();
+    distributions.clear();
   }
 };
 
@@ -89,6 +95,8 @@ class Drafter {
   void QueueChain();
   // Drafts of requests whose draws are the host's.
   void RunHosted(std::span<DraftRequest> requests);
+  // Draft j of a request, from its row of logits or from the device's draw.
+  std::optional<int32_t> DrawOne(DraftRequest* request, size_t r, int32_t j);
   // Draws draft j of those that go on. False: nobody does.
   bool Draw(std::span<DraftRequest> requests, int32_t j);
   void Keep(Status status) {

@@ -18,23 +18,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Tests changed the drafts: as if they could have been no others.
+void SetCertain(size_t vocab, Drafts* drafts) {
+  drafts->distributions.assign(drafts->tokens.size() * vocab, 0);
+  for (size_t j = 0; j < drafts->tokens.size(); ++j) drafts->distributions[j * vocab + static_cast<size_t>(drafts->tokens[j])] = 1;
+}
+
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
 
-StepExecutor::StepExecutor(const LoadedModel& loaded, const sched::Config& config, KvMemory memory)
+StepExecutor::StepExecutor(const LoadedModel& loaded, const sched::Config& config, spec::Acceptance acceptance, KvMemory memory)
     : loaded_(loaded),
       config_(config),
+      acceptance_(acceptance),
       memory_(std::move(memory)),
       lookback_(static_cast<size_t>(std::max<int64_t>(loaded.config().engram.ngram_max, 1))),
       slots_(static_cast<size_t>(config.slots), Slot{.newest = std::vector<int32_t>(lookback_, -1)}) {}
 
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& loaded, const sched::Config& config,
-                                                           backend::Activations activations) {
+                                                           backend::Activations activations, spec::Acceptance acceptance) {
   const bool drafts = config.draft_rows > 0;
   const int64_t stages = drafts ? loaded.config().draft.num_stages : 0;
   DI_ASSIGN_OR_RETURN(KvMemory memory, KvMemory::Create(loaded.config(), config, stages, loaded.backend()));
-  std::unique_ptr<StepExecutor> executor(new StepExecutor(loaded, config, std::move(memory)));
+  std::unique_ptr<StepExecutor> executor(new StepExecutor(loaded, config, acceptance, std::move(memory)));
   DI_ASSIGN_OR_RETURN(executor->model_,
                       model::deepseek_v41::Model::Create(loaded.config(), loaded.weights(), loaded.backend(),
                                                          {.rows_max = config.step_rows_max,
@@ -48,7 +55,8 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& lo
   if (drafts) {
     DI_ASSIGN_OR_RETURN(executor->drafter_,
                         Drafter::Create(loaded, config, activations, executor->memory_.draft_windows()));
-    executor->schedule_.emplace(config.slots, config.draft_rows);
+    const bool free = acceptance == spec::Acceptance::kCoupled;
+    executor->schedule_.emplace(config.slots, config.draft_rows, free ? spec::StopRule::kBest : spec::StopRule::kFirstLoss);
   }
   const Result<WarmUpResult> warm_up = WarmUp(loaded, config, &executor->memory_, executor->model_.get(), executor->drafter_.get());
   if (!warm_up.ok()) return warm_up.status().In("running the shapes of all steps once");
@@ -109,6 +117,7 @@ void StepExecutor::AddPrefill(const StepJob& job, const PlanEntry& entry, size_t
   slot.drafts.Clear();
   slot.draft_floor = entry.draft_floor;
   for (size_t back = 0; back < lookback_; ++back) slot.newest[back] = job.prefill_tokens[*token - 1 - back];
+  if (entry.newest >= 0) PushToken(&slot, entry.newest);
   AddSegment(entry, job.plan, entry.begin, entry.rows);
 }
 
@@ -207,6 +216,7 @@ void StepExecutor::Run(StepJob* job) {
   if (drafter_ != nullptr) {
     drafts_made = CollectDrafts();
     DropWaiting(*job);
+    if (drafts_made.ok()) drafts_made = DraftMissing(*job);
   }
   const Clock::time_point start = Clock::now();
   BuildStep(*job);
@@ -288,9 +298,14 @@ void StepExecutor::ListDraws(const StepJob& job, bool with_grammar) {
     const PlanEntry& entry = job.plan.entries[i];
     const int32_t draws = entry.kind == EntryKind::kDecode ? entry_rows_[i].count : entry.samples ? 1 : 0;
     if (draws == 0) continue;
+    Choice* choice = job.entry_choices[i].get();
     const int32_t row = entry_rows_[i].first_logit;
     const auto places = std::span(row_draws_).subspan(static_cast<size_t>(row), static_cast<size_t>(draws));
-    add(job.entry_choices[i].get(), entry, row, slots_[static_cast<size_t>(entry.slot)].drafts.tokens, places);
+    if (draws > 1 && choice->judged()) {
+      draws_.LeaveToHost(row, draws);
+    } else {
+      add(choice, entry, row, slots_[static_cast<size_t>(entry.slot)].drafts.tokens, places);
+    }
   }
   for (size_t f = 0; f < job.plan.forks.size(); ++f) {
     const auto leader = static_cast<size_t>(job.plan.forks[f].entry);
@@ -338,15 +353,14 @@ void StepExecutor::PushToken(Slot* slot, int32_t token) const {
 
 sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, int32_t first_logit,
                                           std::span<const std::optional<size_t>> places, StepJob* job, std::string* error) {
-  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
+  if (places.size() > 1 && choice->judged()) return JudgeRows(choice, slot_index, first_logit, places.size(), job, error);
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
   sched::EntryResult result{.failed = !job->status.ok(), .first_token = static_cast<int32_t>(job->tokens.size())};
   const auto rows = static_cast<int32_t>(places.size());
   for (int32_t r = 0; r < rows && !result.failed && !result.finished; ++r) {
-    const auto logits = std::span(logits_).subspan(static_cast<size_t>(first_logit + r) * vocab, vocab);
     const std::optional<size_t> place = places[static_cast<size_t>(r)];
     Drawn drawn = place ? choice->Take(draws_.token(*place), draws_.logprobs(*place))
-                        : choice->Draw(logits, static_cast<uint32_t>(slot.length));
+                        : choice->Draw(LogitsOf(first_logit + r), static_cast<uint32_t>(slot.length));
     if (drawn.failed) {
       // Behind accepted drafts: the next step finds the same, as it would have without drafts.
       result.failed = r == 0;
@@ -354,12 +368,45 @@ sched::EntryResult StepExecutor::DrawRows(Choice* choice, int32_t slot_index, in
       break;
     }
     const int32_t token = drawn.token;
-    PushToken(&slot, token);
-    job->tokens.push_back(token);
-    job->drawn.push_back(std::move(drawn));
-    ++result.num_tokens;
-    result.finished = choice->ended();
+    AddToken(std::move(drawn), *choice, &slot, job, &result);
     if (r + 1 < rows && slot.drafts.tokens[static_cast<size_t>(r)] != token) break;
+  }
+  return result;
+}
+
+std::span<const float> StepExecutor::LogitsOf(int32_t row, size_t rows) const {
+  const auto vocab = static_cast<size_t>(loaded_.config().vocab_size);
+  return std::span(logits_).subspan(static_cast<size_t>(row) * vocab, rows * vocab);
+}
+
+void StepExecutor::AddToken(Drawn drawn, const Choice& choice, Slot* slot, StepJob* job, sched::EntryResult* result) const {
+  PushToken(slot, drawn.token);
+  job->tokens.push_back(drawn.token);
+  job->drawn.push_back(std::move(drawn));
+  ++result->num_tokens;
+  result->finished = choice.ended();
+}
+
+sched::EntryResult StepExecutor::JudgeRows(Choice* choice, int32_t slot_index, int32_t first_logit, size_t rows, StepJob* job,
+                                           std::string* error) {
+  Slot& slot = slots_[static_cast<size_t>(slot_index)];
+  sched::EntryResult result{.failed = !job->status.ok(), .first_token = static_cast<int32_t>(job->tokens.size())};
+  if (result.failed) return result;
+  const std::vector<int32_t>& drafts = slot.drafts.tokens;
+  const size_t vocab = LogitsOf(0).size();
+  const DraftJudge::Outcome outcome = judge_.Judge(choice, {.drafts = std::span(drafts).first(rows - 1),
+                                                            .distributions = std::span(slot.drafts.distributions).first((rows - 1) * vocab),
+                                                            .logits = LogitsOf(first_logit, rows),
+                                                            .position = static_cast<uint32_t>(slot.length)});
+  for (int32_t r = 0; r <= outcome.verdict.accepted && !result.finished; ++r) {
+    const int32_t token = r < outcome.verdict.accepted ? drafts[static_cast<size_t>(r)] : outcome.verdict.token;
+    Drawn drawn = token < 0 ? Drawn{.failed = true, .error = outcome.status.message()} : choice->Put(LogitsOf(first_logit + r), token);
+    if (drawn.failed) {
+      result.failed = r == 0;  // else as in DrawRows
+      *error = std::move(drawn.error);
+      break;
+    }
+    AddToken(std::move(drawn), *choice, &slot, job, &result);
   }
   return result;
 }
@@ -388,7 +435,13 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
     const auto places = std::span(row_draws_).subspan(static_cast<size_t>(rows.first_logit), static_cast<size_t>(draws));
     job->entry_results[i] = DrawRows(choice, entry.slot, rows.first_logit, places, job, &job->errors[i]);
     if (entry.kind == EntryKind::kPrefill) continue;
-    job->verified[i] = {.drafts = std::max(0, rows.count - 1), .accepted = std::max(0, job->entry_results[i].num_tokens - 1)};
+    const sched::EntryResult& result = job->entry_results[i];
+    const std::vector<int32_t>& drafts = slots_[static_cast<size_t>(entry.slot)].drafts.tokens;
+    const auto verified = std::max(0, rows.count - 1);
+    const auto tokens = std::span(job->tokens).subspan(static_cast<size_t>(result.first_token));
+    const auto looked = std::min<size_t>(static_cast<size_t>(verified), tokens.size());
+    const auto differs = std::mismatch(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(looked), drafts.begin()).first;
+    job->verified[i] = {.drafts = verified, .accepted = static_cast<int32_t>(differs - tokens.begin())};
   }
   for (size_t f = 0; f < job->plan.forks.size(); ++f) {
     const sched::Fork& fork = job->plan.forks[f];
@@ -432,11 +485,8 @@ void StepExecutor::DropWaiting(const StepJob& job) {
   });
 }
 
-void StepExecutor::AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot_index,
-                                   int32_t planned, const std::shared_ptr<Choice>& choice) {
+void StepExecutor::AddDraftRequest(const StepJob& job, int32_t slot_index, int32_t planned, const std::shared_ptr<Choice>& choice) {
   Slot& slot = slots_[static_cast<size_t>(slot_index)];
-  slot.drafts.Clear();
-  if (result.failed || result.finished || result.num_tokens == 0) return;
   const auto s = static_cast<size_t>(slot_index);
   const int64_t newest = slot.length - 1;
   const int32_t set = choice->settings().drafts;
@@ -473,21 +523,44 @@ void StepExecutor::ChooseBlocks() {
   });
 }
 
-void StepExecutor::DraftNext(const StepJob& job) {
+Status StepExecutor::DraftMissing(const StepJob& job) {
   draft_requests_.clear();
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
     const PlanEntry& entry = job.plan.entries[i];
+    const std::shared_ptr<Choice>& choice = job.entry_choices[i];
+    if (entry.kind == EntryKind::kPrefill || !choice->firm() || choice->ended()) continue;
+    const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    if (slot.drafts.anchor != slot.length - 1) AddDraftRequest(job, entry.slot, entry.rows - 1, choice);
+  }
+  if (draft_requests_.empty()) return Status();
+  const Clock::time_point start = Clock::now();
+  memory_.SetTables(job.tables);
+  drafter_->Queue(draft_requests_);
+  draft_seconds_ = SecondsSince(start);
+  return CollectDrafts();
+}
+
+void StepExecutor::DraftNext(const StepJob& job) {
+  draft_requests_.clear();
+  const auto add = [&](const sched::EntryResult& result, int32_t slot, int32_t planned,
+                       const std::shared_ptr<Choice>& choice) {
+    slots_[static_cast<size_t>(slot)].drafts.Clear();
+    if (!result.failed && !result.finished && result.num_tokens > 0) AddDraftRequest(job, slot, planned, choice);
+  };
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
     const int32_t planned = entry.kind == EntryKind::kDecode ? entry.rows - 1 : config_.draft_rows;
-    AddDraftRequest(job, job.entry_results[i], entry.slot, planned, job.entry_choices[i]);
+    add(job.entry_results[i], entry.slot, planned, job.entry_choices[i]);
   }
   for (size_t f = 0; f < job.plan.forks.size(); ++f) {
-    AddDraftRequest(job, job.fork_results[f], job.plan.forks[f].slot, config_.draft_rows, job.fork_choices[f]);
+    add(job.fork_results[f], job.plan.forks[f].slot, config_.draft_rows, job.fork_choices[f]);
   }
   Clock::time_point start = Clock::now();
   ChooseBlocks();
   schedule_seconds_ += SecondsSince(start);
   start = Clock::now();
-  StoreContext(job, EntryKind::kDecode, !draft_requests_.empty());
+  // Where drafts are judged, the tokens depend on which keys are there: none may be lost.
+  StoreContext(job, EntryKind::kDecode, !draft_requests_.empty() || acceptance_ != spec::Acceptance::kCoupled);
   drafter_->Queue(draft_requests_);
   draft_seconds_ = SecondsSince(start);
   if (!drafter_->pending()) static_cast<void>(CollectDrafts());
@@ -506,6 +579,7 @@ Status StepExecutor::CollectDrafts() {
     if (!drafts_fn_) continue;
     drafts_fn_(request.choice->settings(), request.position, &request.out->tokens);
     request.out->confidence.resize(request.out->tokens.size());
+    if (request.choice->judged()) SetCertain(static_cast<size_t>(loaded_.config().vocab_size), request.out);
   }
   if (depth > 0) schedule_->ObserveBlock(static_cast<int32_t>(draft_requests_.size()), depth, seconds);
   draft_requests_.clear();

@@ -20,6 +20,7 @@
 
 #include "engine/choice.h"
 #include "engine/device_draws.h"
+#include "engine/draft_judge.h"
 #include "engine/drafter.h"
 #include "engine/kv_memory.h"
 #include "engine/loaded_model.h"
@@ -70,9 +71,11 @@ class StepExecutor {
  public:
   // With drafts where config.draft_rows > 0. Errors: kNotFound (the checkpoint has no draft), kResourceExhausted.
   static Result<std::unique_ptr<StepExecutor>> Create(const LoadedModel& loaded, const sched::Config& config,
-                                                      backend::Activations activations);
+                                                      backend::Activations activations,
+                                                      spec::Acceptance acceptance = spec::Acceptance::kCoupled);
 
-  // For tests: may change the drafts of a request, which follow the token at `position`, as it likes.
+  // For tests: may change the drafts of a request, which follow the token at `position`, as it likes; where drafts are
+  // judged, they then count as certain for the drafter, so they may depend on nothing that was drawn for them.
   using DraftsFn = std::function<void(const ChoiceSettings& choice, int64_t position, std::vector<int32_t>* drafts)>;
   void set_drafts_fn(DraftsFn fn) { drafts_fn_ = std::move(fn); }
 
@@ -109,7 +112,7 @@ class StepExecutor {
     int32_t count = 0;
   };
 
-  StepExecutor(const LoadedModel& loaded, const sched::Config& config, KvMemory memory);
+  StepExecutor(const LoadedModel& loaded, const sched::Config& config, spec::Acceptance acceptance, KvMemory memory);
   void BuildStep(const StepJob& job);
   void AddPrefill(const StepJob& job, const sched::PlanEntry& entry, size_t* token);
   void AddDecode(const sched::PlanEntry& entry, int32_t rows);
@@ -132,6 +135,11 @@ class StepExecutor {
   // `places`: of the rows, in draws_.
   sched::EntryResult DrawRows(Choice* choice, int32_t slot, int32_t first_logit, std::span<const std::optional<size_t>> places,
                               StepJob* job, std::string* error);
+  // The same where the drafts are judged by chance (draft_judge.h); at least one draft.
+  sched::EntryResult JudgeRows(Choice* choice, int32_t slot, int32_t first_logit, size_t rows, StepJob* job, std::string* error);
+  // A token of an answer, and what it means for the entry.
+  void AddToken(Drawn drawn, const Choice& choice, Slot* slot, StepJob* job, sched::EntryResult* result) const;
+  std::span<const float> LogitsOf(int32_t row, size_t rows = 1) const;
   void PushToken(Slot* slot, int32_t token) const;
   // Context keys of the rows that are committed now.
   void StoreContext(const StepJob& job, sched::EntryKind kind, bool now);
@@ -141,14 +149,16 @@ class StepExecutor {
   // Queues the blocks of the next step. CollectDrafts waits for them, at the latest when that step begins.
   void DraftNext(const StepJob& job);
   Status CollectDrafts();
+  // Blocks that must be there in this step and are not: a prompt's last page was full, or the request was resumed.
+  Status DraftMissing(const StepJob& job);
   // `planned`: drafts that the plan had room for in this step, and so probably in the next.
-  void AddDraftRequest(const StepJob& job, const sched::EntryResult& result, int32_t slot, int32_t planned,
-                       const std::shared_ptr<Choice>& choice);
+  void AddDraftRequest(const StepJob& job, int32_t slot, int32_t planned, const std::shared_ptr<Choice>& choice);
   // Leaves those whose drafts pay or are a probe, and says how many each gets.
   void ChooseBlocks();
 
   const LoadedModel& loaded_;
   const sched::Config config_;
+  const spec::Acceptance acceptance_;
   KvMemory memory_;
   std::unique_ptr<model::deepseek_v41::Model> model_;
   std::unique_ptr<Drafter> drafter_;  // or none
@@ -157,6 +167,7 @@ class StepExecutor {
   double schedule_seconds_ = 0;
   DraftsFn drafts_fn_;
   DeviceDraws draws_;
+  DraftJudge judge_;
   std::string memory_plan_;
   size_t lookback_;
   std::vector<Slot> slots_;

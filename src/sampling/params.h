@@ -29,6 +29,7 @@ struct SamplingParams {
   // kInvalidArgument names the field and its range.
   Status Validate(int64_t vocab_size) const;
   bool greedy() const { return temperature < kTemperatureMin; }
+  bool has_filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
   bool has_penalties() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
 };
 

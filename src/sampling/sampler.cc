@@ -69,12 +69,14 @@ bool Sampler::Distribution(const SamplingParams& params, const SampleInput& inpu
   Heat(params);
   const float top = adjusted_[static_cast<size_t>(*best)];
   Filter(params);
-  std::sort(order_.begin(), order_.end());
+  if (params.has_filters()) std::sort(order_.begin(), order_.end());
   double sum = 0;
-  for (const int32_t token : order_) sum += FixedExp(adjusted_[static_cast<size_t>(token)] - top);
   for (const int32_t token : order_) {
-    out[static_cast<size_t>(token)] = static_cast<float>(FixedExp(adjusted_[static_cast<size_t>(token)] - top) / sum);
+    const float weight = FixedExp(adjusted_[static_cast<size_t>(token)] - top);
+    out[static_cast<size_t>(token)] = weight;
+    sum += weight;
   }
+  for (const int32_t token : order_) out[static_cast<size_t>(token)] = static_cast<float>(out[static_cast<size_t>(token)] / sum);
   return true;
 }
 
@@ -91,9 +93,12 @@ std::optional<int32_t> Sampler::Sample(const SamplingParams& params, const Sampl
   const std::optional<int32_t> best = Adjust(params, input);
   if (!best || params.greedy()) return best;
   Heat(params);
-  const NoiseKey key{.seed = params.seed, .position = input.position, .choice = params.choice};
-  const bool filtered = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
-  if (!filtered) return NoisyArgMax(key, adjusted_);
+  const NoiseKey key{.seed = params.seed,
+                     .position = input.position,
+                     .choice = params.choice,
+                     .stream = input.stream,
+                     .block_offset = input.block_offset};
+  if (!params.has_filters()) return NoisyArgMax(key, adjusted_);
   Filter(params);
   int32_t winner = order_[0];
   float winner_score = kForbidden;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sampling/noise.h"
 #include "sampling/params.h"
 #include "sampling/vocabulary.h"
 
@@ -27,6 +28,8 @@ struct SampleInput {
   uint32_t position = 0;                 // that the new token will have
   const TokenCounts* counts = nullptr;   // needed where the params have penalties
   std::span<const uint32_t> mask;        // bit t of the whole = token t is allowed; empty: all are
+  NoiseStream stream = NoiseStream::kTarget;
+  uint32_t block_offset = 0;             // NoiseKey::block_offset
 };
 
 class Sampler {

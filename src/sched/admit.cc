@@ -93,7 +93,7 @@ bool Scheduler::TryAdmit(uint32_t index) {
 // Whole blocks that it may take from others: at least one row must run, and a recipe may say less.
 int64_t Scheduler::HitBlocksMax(const Request& r) const {
   const int64_t window = config_.layers.window;
-  int64_t blocks = std::min((r.length() - 1) / kBlockTokens, static_cast<int64_t>(r.chain.size()));
+  int64_t blocks = std::min((r.prefill_target() - 1) / kBlockTokens, static_cast<int64_t>(r.chain.size()));
   switch (r.replay) {
     case Replay::kNone:
       return 0;
@@ -149,7 +149,7 @@ ReplayStarts Scheduler::StartsAt(const Request& r, int32_t slot, int64_t hit, st
   ReplayInput in;
   in.setting = r.replay;
   in.prompt_length = r.prompt_length;
-  in.length = r.length();
+  in.length = r.prefill_target();
   in.hit = hit;
   if (hit > 0 && r.replay != Replay::kBounded) {
     const kv::BlockId last = cache_.blocks().at(slot, hit / kBlockTokens - 1);
@@ -157,7 +157,7 @@ ReplayStarts Scheduler::StartsAt(const Request& r, int32_t slot, int64_t hit, st
     in.late_snapshot = cache_.snapshots().Has(last, kLate);
   }
   const bool keeps = config_.snapshot_pages[kEarly] + config_.snapshot_pages[kLate] > 0;
-  if (keeps && r.replay == Replay::kExact) in.keep_at = r.length() / kBlockTokens * kBlockTokens;
+  if (keeps && r.replay == Replay::kExact) in.keep_at = in.length / kBlockTokens * kBlockTokens;
   return ComputeReplay(config_.layers, in, run_from);
 }
 
@@ -172,7 +172,7 @@ int64_t Scheduler::ChooseHit(const Request& r, int32_t slot) {
   const int64_t early_layers = config_.layers.first_late();
   for (int64_t point = hit - kBlockTokens; point > 0; point -= kBlockTokens) {
     // The early layers run on all rows from there on, less the last one's last.
-    if ((r.length() - point) * (early_layers - 1) >= best_cost) break;
+    if ((r.prefill_target() - point) * (early_layers - 1) >= best_cost) break;
     if (!cache_.snapshots().Has(cache_.blocks().at(slot, point / kBlockTokens - 1), kEarly)) continue;
     if (!HitAllowed(config_.layers, r.replay, r.prompt_length, point)) continue;
     const int64_t cost = StartsAt(r, slot, point, starts_scratch_).token_layers;
@@ -206,12 +206,12 @@ void Scheduler::BeginPrefill(uint32_t index) {
   r.cached = hit;
   r.computed = r.starts.first_row;
   r.published = hit / kBlockTokens;
-  stats_.prompt_tokens += r.length();
+  stats_.prompt_tokens += r.prefill_target();
   stats_.cached_tokens += hit;
   stats_.replayed_rows += std::max<int64_t>(0, hit - r.starts.first_row);
   stats_.snapshot_hits += r.starts.uses_snapshot[kEarly] || r.starts.uses_snapshot[kLate];
   SlotLease lease = r.TakeLease();
-  r.state = state::Prefilling{std::move(lease), r.starts.first_row, r.length()};
+  r.state = state::Prefilling{std::move(lease), r.starts.first_row, r.prefill_target()};
   AnnounceAhead(index);
 }
 

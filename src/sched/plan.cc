@@ -84,13 +84,14 @@ int32_t Scheduler::PlanDecode(uint32_t index, int32_t drafts_max, StepPlan* plan
   const int64_t shortest = r.length() + r.pending_min;
   const int64_t longest = r.length() + r.pending_max;
   if (shortest >= r.length_max) return 0;  // it ends with what is in flight
-  auto drafts = static_cast<int32_t>(std::min<int64_t>({r.drafts, drafts_max, r.length_max - 1 - shortest}));
+  const int64_t wanted = r.firm_drafts ? r.drafts : std::min(r.drafts, std::max(drafts_max, 0));
+  auto drafts = static_cast<int32_t>(std::min(wanted, r.length_max - 1 - shortest));
   const auto row_end = [&](int32_t d) { return std::min(longest + d, r.length_max - 1); };
   // The draft stages may put the keys of their block into late pages, behind the newest token.
   const auto page_ends = [&](int32_t d) {
     return PageEnds{row_end(d), row_end(d) + (r.drafts > 0 ? 1 + config_.draft_rows : 0)};
   };
-  if (drafts > 0 && !Grow(index, row_end(drafts), page_ends(drafts))) drafts = 0;
+  if (drafts > 0 && !r.firm_drafts && !Grow(index, row_end(drafts), page_ends(drafts))) drafts = 0;
   if (!MakeRoom(index, row_end(drafts), page_ends(drafts))) return 0;
 
   PlanEntry& entry = plan->entries.emplace_back();
@@ -162,11 +163,13 @@ void Scheduler::PlanPrefill(uint32_t index, int64_t granted, StepPlan* plan) {
   const int64_t begin = prefilling->next;
   const int64_t end = begin + rows;
   const bool last = end == prefilling->target;
+  const bool samples = last && !r.resumes_firm();
 
   PlanEntry& entry = plan->entries.emplace_back();
   entry.request = IdOf(index);
   entry.slot = slot;
-  entry.samples = last;
+  entry.samples = samples;
+  entry.newest = last && !samples ? r.tokens.back() : -1;
   entry.rows = static_cast<int32_t>(rows);
   entry.first_row = plan->rows;
   entry.begin = begin;
@@ -180,12 +183,12 @@ void Scheduler::PlanPrefill(uint32_t index, int64_t granted, StepPlan* plan) {
     plan->run_from.insert(plan->run_from.end(), starts.begin(), starts.end());
   }
   plan->rows += entry.rows;
-  NewestFlight().entries.push_back({index, EntryKind::kPrefill, last ? 1 : 0, end});
+  NewestFlight().entries.push_back({index, EntryKind::kPrefill, samples ? 1 : 0, end});
   ++r.in_flight;
   prefilling->next = end;
   if (!last) return AnnounceAhead(index);
-  r.pending_min += 1;
-  r.pending_max += 1;
+  r.pending_min += samples;
+  r.pending_max += samples;
   SlotLease lease = r.TakeLease();
   r.state = state::Decoding{std::move(lease)};
   if (!r.forking.empty()) PlanForks(index, plan);

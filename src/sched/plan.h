@@ -40,6 +40,7 @@ struct PlanEntry {
   int32_t slot = 0;  // its row in the tables, and its place in all that the executor keeps per running request
   EntryKind kind = EntryKind::kPrefill;
   bool samples = false;      // prefill: the last row's logits give a token; decode: always
+  int32_t newest = -1;       // prefill: the token behind its rows, where that one will run as a decode (firm drafts)
   int32_t rows = 0;          // decode: 1 + drafts at most
   int32_t first_row = 0;     // place in the batch: rows of an entry are neighbours
   int64_t begin = -1;        // prefill: position of row 0; decode: -1

@@ -50,7 +50,7 @@ struct Following {  // holds the blocks that it hit, waits while others compute 
 struct Prefilling {
   SlotLease lease;
   int64_t next;    // position of the first row not planned yet
-  int64_t target;  // rows to run: tokens known when it began
+  int64_t target;  // rows to run: Request::prefill_target() when it began
 };
 
 struct Decoding {
@@ -86,6 +86,7 @@ struct Request {
   int32_t priority = 0;
   Replay replay = Replay::kExact;
   int32_t drafts = 0;
+  bool firm_drafts = false;
   int64_t prompt_length = 0;
   int64_t length_max = 0;
   std::vector<int32_t> tokens;  // prompt and committed answer; never reallocated
@@ -113,6 +114,9 @@ struct Request {
   int64_t refused_step = -1;
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  // Rows of a prefill that begins now: all tokens, or all but the newest where that one needs drafts behind it.
+  bool resumes_firm() const { return firm_drafts && length() > prompt_length; }
+  int64_t prefill_target() const { return length() - (resumes_firm() ? 1 : 0); }
   // The slot that its state holds; -1 for none.
   int32_t slot() const;
   // Takes the lease out of the state. REQUIRES: slot() >= 0.

@@ -85,6 +85,10 @@ Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (spec.drafts < 0 || spec.drafts > config_.draft_rows) {
     return Error(Code::kInvalidArgument, "drafts: expected 0..{}, found {}", config_.draft_rows, spec.drafts);
   }
+  if (spec.firm_drafts && config_.step_rows_max <= config_.slots * (1 + config_.draft_rows)) {
+    return Error(Code::kInvalidArgument, "firm_drafts: they need steps of more than {} rows, these have {}",
+                 config_.slots * (1 + config_.draft_rows), config_.step_rows_max);
+  }
   if (spec.priority < -kPriorityMax || spec.priority > kPriorityMax) {
     return Error(Code::kInvalidArgument, "priority: expected {}..{}, found {}", -kPriorityMax, kPriorityMax,
                  spec.priority);
@@ -125,6 +129,7 @@ uint32_t Scheduler::NewRecord(const RequestSpec& spec, kv::PromptNames names, in
   r.priority = spec.priority;
   r.replay = spec.replay;
   r.drafts = spec.drafts;
+  r.firm_drafts = spec.firm_drafts;
   r.prompt_length = static_cast<int64_t>(spec.prompt.size());
   r.length_max = spec.length_max;
   r.tokens.reserve(static_cast<size_t>(spec.length_max));

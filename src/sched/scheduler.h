@@ -55,6 +55,9 @@ struct RequestSpec {
   int32_t priority = 0;  // -100 .. 100, higher goes first
   int32_t choices = 1;   // answers to the same prompt
   int32_t drafts = 0;    // drafts per verify step, at most Config::draft_rows
+  // The answer depends on how many drafts a step verifies: no step of it has fewer for want of rows or memory, and when it
+  // is resumed its newest token runs as a decode does. REQUIRES: step_rows_max > slots x (1 + draft_rows).
+  bool firm_drafts = false;
 };
 
 struct Ended {

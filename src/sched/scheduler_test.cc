@@ -602,5 +602,48 @@ TEST(Scheduler, VerifyStepsReserveTheirWorstCase) {
   scene.Drain();
 }
 
+// Firm drafts: as many as the request wants, however full the step is; and where it is resumed, its newest token runs as a
+// decode, so that it has its drafts behind it as it would have had.
+TEST(Scheduler, FirmDraftsAreNeverFewer) {
+  Config config = SmallConfig();
+  config.draft_rows = 5;
+  config.slots = 2;
+  config.step_rows_max = 13;
+  config.prefill_rows_max = 13;
+  Scene scene(config);
+  RequestSpec spec = Spec(10, 100, 1);
+  spec.drafts = 5;
+  spec.firm_drafts = true;
+  const RequestId id = scene.Submit(std::move(spec));
+  scene.Submit(Spec(200, 5, 3));
+  while (scene.scheduler->Tokens(id).size() < 12) scene.Step();
+  scene.Step();  // a long prompt wants rows, which leaves plain drafts half of the spare ones
+  EXPECT_EQ(scene.Entry(id)->rows, 6);
+  RequestSpec urgent = Spec(10, 2, 5);
+  urgent.priority = 100;
+  scene.Submit(std::move(urgent));
+  RequestSpec other = Spec(10, 2, 6);
+  other.priority = 100;
+  scene.Submit(std::move(other));
+  while (scene.scheduler->StateOf(id) != 0u) ASSERT_TRUE(scene.Step());
+  const std::vector<int32_t> tokens(scene.scheduler->Tokens(id).begin(), scene.scheduler->Tokens(id).end());
+  while (scene.Entry(id) == nullptr || scene.Entry(id)->kind == EntryKind::kDecode || scene.Entry(id)->newest < 0) scene.Step();
+  const PlanEntry resumed = *scene.Entry(id);
+  EXPECT_FALSE(resumed.samples);
+  EXPECT_EQ(resumed.newest, tokens.back());
+  EXPECT_EQ(resumed.position_end, static_cast<int64_t>(tokens.size()) - 1);
+  EXPECT_EQ(scene.scheduler->Tokens(id).size(), tokens.size());
+  scene.Step();
+  EXPECT_EQ(scene.Entry(id)->kind, EntryKind::kDecode);
+  EXPECT_EQ(scene.Entry(id)->rows, 6);
+  scene.Drain();
+  EXPECT_EQ(scene.ended[id.index], EndReason::kFinished);
+  config.step_rows_max = 12;
+  spec = Spec(10, 5);
+  spec.drafts = 1;
+  spec.firm_drafts = true;
+  EXPECT_THAT(Scene(config).scheduler->Submit(std::move(spec), 0).status().message(), HasSubstr("firm_drafts"));
+}
+
 }  // namespace
 }  // namespace deepinfer::sched

@@ -95,6 +95,8 @@ void AddEngineSettings(ServerConfig* c, std::vector<Setting>* s) {
   s->push_back({g, "prefill-rows-max", "of those for prompts; 0: as many as decodes leave", &e.prefill_rows_max});
   s->push_back(
       {g, "drafts", "speculative decoding, which changes no answer: auto, on, off or a number of drafts", &e.drafts});
+  s->push_back({g, "verification", "which drafts stand: coupled, which changes no answer, or by chance: rejection, block",
+                &e.verification});
   s->push_back({g, "default-thinking", "think first where a request says nothing", &c->default_thinking});
 }
 

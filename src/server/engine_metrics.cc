@@ -82,6 +82,13 @@ std::vector<MetricFamily> EngineMetrics::Collect() const {
       s.device_idle_seconds, &f);
   AddByPlace("deepinfer_drafts_verified_total", "Drafts verified, by place in their block.", s.drafts_verified, &f);
   AddByPlace("deepinfer_drafts_accepted_total", "Drafts accepted, by place in their block.", s.drafts_accepted, &f);
+  if (s.drafts_verified.empty()) return f;
+  Add("deepinfer_drafts_made_total", "Drafts drawn, verified or not.", kCounter, static_cast<double>(s.drafts_made), &f);
+  Add("deepinfer_draft_gain", "Tokens a second with drafts over those without, as the engine expects; 0: not known yet.", kGauge,
+      s.draft_gain, &f);
+  Add("deepinfer_draft_calibration_error", "Mean difference of expected and seen acceptance of a draft.", kGauge,
+      s.draft_calibration_error, &f);
+  Add("deepinfer_draft_schedule_seconds_total", "Time spent on deciding which drafts pay.", kCounter, s.draft_schedule_seconds, &f);
   return f;
 }
 

@@ -61,16 +61,27 @@ TEST(EngineMetrics, CountersAreWhatTheEngineSays) {
   engine.stats.answer_tokens = 7;
   engine.stats.drafts_verified = {5, 3};
   engine.stats.drafts_accepted = {4, 1};
+  engine.stats.drafts_made = 9;
+  engine.stats.draft_gain = 1.25;
+  engine.stats.draft_calibration_error = 0.04;
   const std::vector<prometheus::MetricFamily> families = EngineMetrics(engine).Collect();
   const auto value = [&](std::string_view name, size_t index) {
     for (const auto& family : families) {
-      if (family.name == name) return family.metric.at(index).counter.value;
+      if (family.name != name) continue;
+      const prometheus::ClientMetric& metric = family.metric.at(index);
+      return family.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value;
     }
     return -1.0;
   };
   EXPECT_EQ(value("deepinfer_answer_tokens_total", 0), 7);
   EXPECT_EQ(value("deepinfer_drafts_verified_total", 1), 3);
   EXPECT_EQ(value("deepinfer_drafts_accepted_total", 0), 4);
+  EXPECT_EQ(value("deepinfer_drafts_made_total", 0), 9);
+  EXPECT_EQ(value("deepinfer_draft_gain", 0), 1.25);
+  EXPECT_EQ(value("deepinfer_draft_calibration_error", 0), 0.04);
+  engine.stats.drafts_verified.clear();
+  engine.stats.drafts_accepted.clear();
+  EXPECT_EQ(EngineMetrics(engine).Collect().size(), families.size() - 6);  // no draft, no numbers of drafts
 }
 
 }  // namespace

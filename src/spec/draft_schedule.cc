@@ -28,9 +28,10 @@ constexpr int32_t kProbeShare = 8;
 
 }  // namespace
 
-DraftSchedule::DraftSchedule(int32_t requests_max, int32_t block)
+DraftSchedule::DraftSchedule(int32_t requests_max, int32_t block, StopRule stop)
     : requests_max_(requests_max),
       block_(block),
+      stop_(stop),
       calibration_(block),
       chooser_(requests_max, block),
       probe_interval_(kIntervalMin),
@@ -73,7 +74,8 @@ void DraftSchedule::Verify(std::span<VerifyRequest> requests, const StepShape& b
                    .survival = std::span(survival_).first(free * block),
                    .limits = std::span(limits_).first(free),
                    .sure_tokens = sure_tokens,
-                   .cost = cost},
+                   .cost = cost,
+                   .stop = stop_},
                   std::span(lengths_).first(free));
   size_t at = 0;
   for (VerifyRequest& request : requests) {
@@ -120,7 +122,8 @@ double DraftSchedule::Rate(int32_t requests, int32_t depth, const StepShape& nex
                                               .survival = std::span(survival_).first(n * block),
                                               .limits = std::span(limits_).first(n),
                                               .sure_tokens = static_cast<double>(requests),
-                                              .cost = cost},
+                                              .cost = cost,
+                                              .stop = stop_},
                                              std::span(lengths_).first(n));
     tokens += choice.tokens;
     time += cost[static_cast<size_t>(choice.rows)];

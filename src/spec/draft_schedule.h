@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether drafts pay, and which: for each step how many drafts of each request are verified, and for how many the next block
 // is made. Decides from what was seen: survival probabilities (confidence.h), the time of steps and blocks (step_cost.h).
-// Whatever it decides, the tokens are the same (coupled noise); it decides how soon they come.
+// Under coupled noise the tokens are the same whatever it decides; it decides how soon they come. Otherwise it decides about
+// each draft with what was known before that was drawn (StopRule::kFirstLoss), so that the tokens keep their distribution:
+// how deep blocks are, before they are made; how many drafts are verified, one after the other.
 //
 //   per step:  Verify -> run the step -> ObserveStep, Observe for each request -> Depth -> run the block -> ObserveBlock
 //
@@ -32,7 +34,8 @@ struct VerifyRequest {
 
 class DraftSchedule {
  public:
-  DraftSchedule(int32_t requests_max, int32_t block);
+  // `stop`: kFirstLoss where the tokens depend on what is verified (row_choice.h).
+  DraftSchedule(int32_t requests_max, int32_t block, StopRule stop = StopRule::kBest);
 
   // Fills `drafts` of every request. `base`: the step without any drafts; sure_tokens: what it yields then.
   void Verify(std::span<VerifyRequest> requests, const StepShape& base, double sure_tokens);
@@ -66,6 +69,7 @@ class DraftSchedule {
   void Decide(int32_t requests, const StepShape& next);
 
   const int32_t requests_max_, block_;
+  const StopRule stop_;
   Calibration calibration_;
   StepCost step_cost_, block_cost_;
   RowChooser chooser_;

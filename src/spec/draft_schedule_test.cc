@@ -9,6 +9,8 @@
 #include <functional>
 #include <random>
 
+#include "spec/rejection.h"
+
 namespace deepinfer::spec {
 namespace {
 
@@ -119,6 +121,41 @@ TEST(DraftSchedule, FixedRequestsGetAllTheirDrafts) {
   EXPECT_EQ(requests[1].drafts, 0);
   EXPECT_EQ(requests[2].drafts, 2);
   EXPECT_EQ(requests[3].drafts, 0);
+}
+
+// Appendix A of the paper, through the schedule: steps of one, two and three rows take 1, 1 / 0.5 and 1 / 0.45 s. Draft 0 is
+// drawn from (0.5, 0.5) and judged by (0.7, 0.3); whether a second one looks good hangs on which it is. Who looks for the best
+// number of rows verifies draft 0 where it is token 0 and drops it where it is token 1, and so makes (0.85, 0.15) of
+// (0.7, 0.3). Who stops at the first loss does not.
+double ShareOfToken0(StopRule stop) {
+  DraftSchedule schedule(1, 2, stop);
+  const double seconds[] = {1, 1 / 0.5, 1 / 0.45};
+  for (int rows = 1; rows <= 3; ++rows) {
+    for (int i = 0; i < 20; ++i) schedule.ObserveStep({.rows = rows}, seconds[rows - 1]);
+  }
+  const auto logit = [](double p) { return static_cast<float>(std::log(p / (1 - p))); };
+  const std::vector<float> p = {0.7F, 0.3F}, q = {0.5F, 0.5F, 0.5F, 0.5F};
+  const std::vector<double> weights = {0.5, 0.5};
+  constexpr int kAnswers = 20000;
+  int zeros = 0;
+  for (uint64_t seed = 0; seed < kAnswers; ++seed) {
+    const int32_t first = DrawFrom(weights, {.seed = seed, .stream = sampling::NoiseStream::kDraft});
+    const std::vector<float> confidence = {logit(0.8), logit(first == 0 ? 0.9 : 1e-6)};
+    VerifyRequest request{.confidence = confidence, .bucket = 2, .limit = 2};
+    schedule.Verify(std::span(&request, 1), {.rows = 1}, 1);
+    const std::vector<int32_t> drafts(static_cast<size_t>(request.drafts), first);
+    const Verdict verdict = VerifyByToken({.drafts = drafts,
+                                           .draft = std::span(q).first(2 * drafts.size()),
+                                           .target = [&](size_t) { return std::span<const float>(p); },
+                                           .seed = seed});
+    zeros += (verdict.accepted > 0 ? first : verdict.token) == 0;
+  }
+  return zeros / static_cast<double>(kAnswers);
+}
+
+TEST(DraftSchedule, LookingAheadWouldBreakIt) {
+  EXPECT_NEAR(ShareOfToken0(StopRule::kFirstLoss), 0.7, 0.015);  // five standard deviations
+  EXPECT_NEAR(ShareOfToken0(StopRule::kBest), 0.85, 0.015);
 }
 
 }  // namespace

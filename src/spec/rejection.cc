@@ -14,36 +14,54 @@ namespace {
 using sampling::NoiseKey;
 using sampling::NoiseStream;
 
-struct Rows {
-  explicit Rows(const VerifyInput& in) : input(in), drafts(in.drafts.size()), vocab(in.target.size() / (drafts + 1)) {
-    DI_CHECK(vocab > 0 && in.target.size() == (drafts + 1) * vocab && in.draft.size() == drafts * vocab);
+class Rows {
+ public:
+  explicit Rows(const VerifyInput& in) : input_(in), drafts_(in.drafts.size()), vocab_(drafts_ == 0 ? 0 : in.draft.size() / drafts_) {
+    DI_CHECK(in.draft.size() == drafts_ * vocab_);
+    rows_.reserve(drafts_ + 1);
   }
-  double q(size_t row, size_t token) const { return input.draft[row * vocab + token]; }
-  double p(size_t row, size_t token) const { return input.target[row * vocab + token]; }
-  size_t token(size_t row) const { return static_cast<size_t>(input.drafts[row]); }
+  size_t drafts() const { return drafts_; }
+  size_t token(size_t row) const { return static_cast<size_t>(input_.drafts[row]); }
+  std::span<const float> q(size_t row) const { return input_.draft.subspan(row * vocab_, vocab_); }
+  std::span<const float> p(size_t row) {
+    while (rows_.size() <= row) rows_.push_back(input_.target(rows_.size()));
+    return rows_[row];
+  }
+  double Uniform(size_t row) const { return sampling::Uniform(Key(row, NoiseStream::kAcceptance)); }
 
+  // The mass of max(0, scale * p - q).
+  double Residual(size_t row, double scale) {
+    double sum = 0;
+    for (size_t t = 0; t < vocab_; ++t) sum += std::max(0.0, scale * p(row)[t] - q(row)[t]);
+    return sum;
+  }
+  // The token behind `row` drafts: from max(0, scale * p - q), or from p where nothing is left of that or no draft follows.
+  Verdict End(size_t row, double scale) {
+    Verdict verdict{.accepted = static_cast<int32_t>(row), .token = -1};
+    const std::span<const float> target = p(row);
+    if (target.empty()) return verdict;
+    std::vector<double> weights(target.begin(), target.end());
+    // Less is rounding: the row was accepted but for the last bits of its sums.
+    constexpr double kNothing = 1e-8;
+    if (row < drafts_ && Residual(row, scale) > kNothing) {
+      for (size_t t = 0; t < weights.size(); ++t) weights[t] = std::max(0.0, scale * target[t] - q(row)[t]);
+    }
+    verdict.token = DrawFrom(weights, Key(row, NoiseStream::kResidual));
+    return verdict;
+  }
+
+ private:
   NoiseKey Key(size_t row, NoiseStream stream) const {
-    return {.seed = input.seed,
-            .position = input.position + static_cast<uint32_t>(row),
-            .choice = input.choice,
+    return {.seed = input_.seed,
+            .position = input_.position + static_cast<uint32_t>(row),
+            .choice = input_.choice,
             .stream = stream,
             .block_offset = static_cast<uint32_t>(row)};
   }
-  double Uniform(size_t row) const { return sampling::Uniform(Key(row, NoiseStream::kAcceptance)); }
-  // The token behind `row` drafts: from max(0, scale * p - q), or from p where nothing is left of that or no draft follows.
-  Verdict End(size_t row, double scale) const {
-    std::vector<double> weights(vocab);
-    double sum = 0;
-    for (size_t t = 0; row < drafts && t < vocab; ++t) sum += weights[t] = std::max(0.0, scale * p(row, t) - q(row, t));
-    // Less is rounding: the row was accepted but for the last bits of its sums.
-    if (sum < 1e-8) {
-      for (size_t t = 0; t < vocab; ++t) weights[t] = p(row, t);
-    }
-    return {.accepted = static_cast<int32_t>(row), .token = DrawFrom(weights, Key(row, NoiseStream::kResidual))};
-  }
 
-  const VerifyInput& input;
-  const size_t drafts, vocab;
+  const VerifyInput& input_;
+  const size_t drafts_, vocab_;
+  std::vector<std::span<const float>> rows_;
 };
 
 }  // namespace
@@ -66,11 +84,11 @@ int32_t DrawFrom(std::span<const double> weights, const NoiseKey& key) {
 }
 
 Verdict VerifyByToken(const VerifyInput& input) {
-  const Rows rows(input);
+  Rows rows(input);
   size_t row = 0;
-  while (row < rows.drafts) {
+  while (row < rows.drafts() && !rows.p(row).empty()) {
     const size_t token = rows.token(row);
-    if (!(rows.Uniform(row) * rows.q(row, token) < rows.p(row, token))) break;
+    if (!(rows.Uniform(row) * rows.q(row)[token] < rows.p(row)[token])) break;
     ++row;
   }
   return rows.End(row, 1);
@@ -79,17 +97,16 @@ Verdict VerifyByToken(const VerifyInput& input) {
 // With P_0 = 1 and P_i = min(1, P_{i-1} p_i / q_i), prefix i stands with h_i = R_i / (R_i + 1 - P_i), where R_i is the mass
 // of max(0, P_i p_{i+1} - q_{i+1}), and h_k = P_k; the longest that stands is taken.
 Verdict VerifyByBlock(const VerifyInput& input) {
-  const Rows rows(input);
+  Rows rows(input);
   double scale = 1, kept_scale = 1;
   size_t kept = 0;
-  for (size_t i = 1; i <= rows.drafts; ++i) {
+  for (size_t i = 1; i <= rows.drafts() && scale > 0 && !rows.p(i - 1).empty(); ++i) {
     const size_t token = rows.token(i - 1);
-    const double q = rows.q(i - 1, token);
-    scale = q > 0 ? std::min(1.0, scale * rows.p(i - 1, token) / q) : 0;
+    const double q = rows.q(i - 1)[token];
+    scale = q > 0 ? std::min(1.0, scale * rows.p(i - 1)[token] / q) : 0;
     double pass = scale;
-    if (i < rows.drafts) {
-      double residual = 0;
-      for (size_t t = 0; t < rows.vocab; ++t) residual += std::max(0.0, scale * rows.p(i, t) - rows.q(i, t));
+    if (scale > 0 && i < rows.drafts() && !rows.p(i).empty()) {
+      const double residual = rows.Residual(i, scale);
       pass = residual > 0 ? residual / (residual + 1 - scale) : 0;
     }
     if (rows.Uniform(i - 1) < pass) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "sampling/noise.h"
@@ -28,7 +29,9 @@ enum class Acceptance {
 struct VerifyInput {
   std::span<const int32_t> drafts;  // [k], 0 <= k
   std::span<const float> draft;     // [k, vocab]: row j was draft j drawn from; each sums to 1
-  std::span<const float> target;    // [k + 1, vocab]: row j judges draft j, given the drafts before it; row k is behind all
+  // Row j [vocab] judges draft j, given the drafts before it; row k is behind all. Asked for in ascending order, and not where
+  // the verdict needs no more; rows stay valid. Empty: no token can follow the drafts before it, so the answer ends there.
+  std::function<std::span<const float>(size_t row)> target;
   uint64_t seed = 0;
   uint32_t choice = 0;
   uint32_t position = 0;  // of the first draft; the others follow
@@ -36,7 +39,7 @@ struct VerifyInput {
 
 struct Verdict {
   int32_t accepted = 0;  // drafts 0 .. accepted - 1 stand
-  int32_t token = 0;     // and this one follows
+  int32_t token = 0;     // and this one follows; -1: none can
 };
 
 // Draft j stands with probability min(1, p_j / q_j); the first that does not is replaced by a draw from max(0, p - q).

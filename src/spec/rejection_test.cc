@@ -52,6 +52,10 @@ World MakeWorld(uint32_t seed, float likeness, const sampling::SamplingParams& t
 
 using Rule = std::function<Verdict(const VerifyInput&)>;
 
+std::function<std::span<const float>(size_t)> RowsOf(const Row& rows, size_t vocab = kVocab) {
+  return [&rows, vocab](size_t row) { return std::span(rows).subspan(row * vocab, vocab); };
+}
+
 // The first tokens of an answer, in rounds of `drafts` drafts; counts what was accepted of how many rounds.
 struct Outcome {
   std::array<size_t, kTokens> tokens{};
@@ -76,7 +80,7 @@ Outcome Generate(const World& world, const Rule& rule, int32_t drafts, uint64_t 
       target.insert(target.end(), world.target[last].begin(), world.target[last].end());
     }
     const Verdict verdict =
-        rule({.drafts = tokens, .draft = draft, .target = target, .seed = seed, .position = static_cast<uint32_t>(made)});
+        rule({.drafts = tokens, .draft = draft, .target = RowsOf(target), .seed = seed, .position = static_cast<uint32_t>(made)});
     if (made == 0) outcome.accepted_first = verdict.accepted;
     tokens.resize(static_cast<size_t>(verdict.accepted));
     tokens.push_back(verdict.token);
@@ -153,9 +157,8 @@ TEST(Rejection, TheTestCatchesAWrongRule) {
   const World world = MakeWorld(7, 0.3f, {.temperature = 1}, {.temperature = 1});
   const Rule wrong = [](const VerifyInput& input) {
     Verdict verdict = VerifyByToken(input);
-    const size_t row = static_cast<size_t>(verdict.accepted) * kVocab;
-    const std::vector<double> p(input.target.begin() + static_cast<std::ptrdiff_t>(row),
-                                input.target.begin() + static_cast<std::ptrdiff_t>(row + kVocab));
+    const std::span<const float> row = input.target(static_cast<size_t>(verdict.accepted));
+    const std::vector<double> p(row.begin(), row.end());
     verdict.token = DrawFrom(p, {.seed = input.seed, .position = input.position, .stream = sampling::NoiseStream::kResidual});
     return verdict;
   };
@@ -201,7 +204,7 @@ TEST(Rejection, LookingAheadWouldBreakIt) {
         draft.insert(draft.end(), q.begin(), q.end());
         target.insert(target.end(), p.begin(), p.end());
       }
-      const Verdict verdict = VerifyByToken({.drafts = drafts, .draft = draft, .target = target, .seed = seed});
+      const Verdict verdict = VerifyByToken({.drafts = drafts, .draft = draft, .target = RowsOf(target, 2), .seed = seed});
       firsts += (verdict.accepted > 0 ? first : verdict.token) == 0;
     }
     return firsts / static_cast<double>(kDraws);

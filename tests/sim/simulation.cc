@@ -167,6 +167,7 @@ class Simulation {
     spec.priority = static_cast<int32_t>(random_.Pick({0, 0, 0, -1, 1}));
     spec.choices = random_.OneIn(8) ? static_cast<int32_t>(random_.Between(2, config_.choices_max)) : 1;
     spec.drafts = static_cast<int32_t>(random_.Between(0, config_.draft_rows));
+    spec.firm_drafts = spec.drafts > 0 && config_.step_rows_max > config_.slots * (1 + config_.draft_rows) && random_.OneIn(3);
     const std::vector<int32_t> prompt = spec.prompt;
     const int64_t length_max = spec.length_max;
     const bool bounded = spec.replay == Replay::kBounded;
