@@ -102,13 +102,28 @@ Status Engine::Explore(const std::vector<GoalId>& roots) {
     const GoalId goal = todo.back();
     todo.pop_back();
     if (goals_.IsEmpty(goal)) continue;
-    for (uint32_t shape : goals_.Arrays(goal)) {
-      for (GoalId element : goals_.Array(shape).prefix) visit(element);
-      visit(goals_.Array(shape).rest);
+    for (uint32_t id : goals_.Arrays(goal)) {
+      const ArrayShape& shape = goals_.Array(id);
+      std::vector<GoalId> elements = shape.prefix;
+      elements.push_back(shape.rest);
+      for (GoalId element : elements) {
+        visit(element);
+        for (const Obligation& obligation : shape.obligations) {
+          visit(goals_.Join(element, obligation.goal));
+          if (obligation.hi != kNoMax) visit(goals_.Join(element, obligation.denied));
+        }
+      }
     }
-    for (uint32_t shape : goals_.Objects(goal)) {
-      for (const ObjectName& name : goals_.Object(shape).names) visit(name.goal);
-      for (const ObjectOther& other : goals_.Object(shape).others) visit(other.goal);
+    for (uint32_t id : goals_.Objects(goal)) {
+      const ObjectShape& shape = goals_.Object(id);
+      const auto visit_member = [&](GoalId member, uint32_t obligations) {
+        visit(member);
+        for (size_t i = 0; i < shape.obligations.size(); ++i) {
+          if ((obligations >> i & 1) != 0) visit(goals_.Join(member, shape.obligations[i].goal));
+        }
+      };
+      for (const ObjectName& name : shape.names) visit_member(name.goal, name.obligations);
+      for (const ObjectOther& other : shape.others) visit_member(other.goal, other.obligations);
     }
   }
   for (GoalId root : roots) {

@@ -254,7 +254,7 @@ class Goals {
   bool Merge(const ArrayPart& a, const ArrayPart& b, ArrayPart* out);
   bool FinishElements(const ArrayShape& shape, ArrayState state, int depth, std::vector<GoalId>* chosen);
   // Whether one value of each goal, each so many times, can be chosen so that all differ; may say no for some that can.
-  bool CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& goals);
+  bool CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& list);
 
   bool ComputeEmpty(GoalId goal);
 

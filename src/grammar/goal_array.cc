@@ -134,9 +134,13 @@ GoalId Goals::ElementGoal(const ArrayShape& shape, const ArrayState& state) {
 }
 
 // Goals with few values choose first; each has to spare a value for those before it that overlap with it.
-bool Goals::CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& goals) {
+bool Goals::CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& list) {
   uint64_t total = 0;
-  for (const auto& [goal, times] : goals) total += times;
+  std::map<GoalId, uint64_t> goals;
+  for (const auto& [goal, times] : list) {
+    goals[goal] += times;
+    total += times;
+  }
   if (total < 2) return true;
   struct Choice {
     uint64_t values = 0, times = 0;
@@ -150,7 +154,7 @@ bool Goals::CanDiffer(const std::vector<std::pair<GoalId, uint64_t>>& goals) {
     uint64_t taken = order[i].times;
     for (size_t j = 0; j < i && order[i].values < total; ++j) {
       if (!budget_->Spend()) return false;
-      if (order[j].goal == order[i].goal || !IsEmpty(Join(order[i].goal, order[j].goal))) taken += order[j].times;
+      if (!IsEmpty(Join(order[i].goal, order[j].goal))) taken += order[j].times;
     }
     if (order[i].values < taken) return false;
   }
@@ -175,8 +179,19 @@ bool Goals::FinishElements(const ArrayShape& shape, ArrayState state, int depth,
   }
   if (met) return true;
   if (state.index >= shape.max || depth > 300 || !budget_->Spend()) return false;
+  // Where the index no longer matters, an element that meets nothing is of no use.
+  bool index_matters = state.index < std::max<uint64_t>(shape.prefix.size(), shape.min);
+  uint32_t missing = 0;
+  for (size_t i = 0; i < shape.obligations.size(); ++i) {
+    index_matters = index_matters || state.index < shape.obligations[i].from;
+    if (state.counts[i] < shape.obligations[i].lo) missing |= 1u << i;
+  }
   // Counting for as much as possible comes first.
   for (uint32_t chosen = open;; chosen = (chosen - 1) & open) {
+    if (!index_matters && (chosen & missing) == 0) {
+      if (chosen == 0) return false;
+      continue;
+    }
     GoalId goal = ElementGoal(shape, state);
     ArrayState next = state;
     ++next.index;
