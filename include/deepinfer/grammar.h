@@ -48,6 +48,10 @@ struct CompileLimits {
   std::chrono::milliseconds time{1000};      // CPU time of the compiling thread
   size_t memory_bytes = size_t{256} << 20;   // of one engine, at compile time and later
   uint64_t steps = 200'000'000;
+  // Of a matcher's calls, later: what one of them may take at once, counted, so that a busy machine does not matter. A
+  // sixteenth of it comes back with each call. Only what the engine has not worked out before is counted. 100,000 take
+  // about 30 ms; a mask of an ordinary schema needs under 1,000.
+  uint64_t call_steps = 200'000;
   size_t source_bytes = size_t{4} << 20;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What compiling and stepping may cost: memory, steps, CPU time of the thread (what else runs on the machine must not end a
-// request), and a flag by which another thread cancels. Code deep
-// inside the automata calls Spend() and goes on with a harmless answer once it is false; whoever owns the budget
-// asks `failure()` at the end. Only `cancel` may be touched by another thread.
+// request), and a flag by which another thread cancels. Code deep inside the automata calls Spend() and goes on with a
+// harmless answer once it is false; whoever owns the budget asks `failure()` at the end. Only `cancel` may be touched by
+// another thread.
 #pragma once
 
 #include <time.h>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "core/status.h"
 
@@ -19,8 +20,8 @@ namespace deepinfer::grammar {
 
 class Budget {
  public:
-  // Starts a new allowance; `cancel` may be nullptr.
-  void Start(uint64_t steps, std::chrono::milliseconds time, size_t memory_bytes, const std::atomic<bool>* cancel) {
+  // Starts a new allowance; `cancel` may be nullptr; without `time` no clock is asked.
+  void Start(uint64_t steps, std::optional<std::chrono::milliseconds> time, size_t memory_bytes, const std::atomic<bool>* cancel) {
     steps_left_ = steps;
     time_ = time;
     started_ = kNotYet;
@@ -51,6 +52,7 @@ class Budget {
       Fail(Error(Code::kResourceExhausted, "grammar: too complex (memory limit of {} bytes reached)", memory_bytes_));
     }
   }
+  uint64_t left() const { return steps_left_; }
   bool ok() const { return failure_.ok(); }
   const Status& failure() const { return failure_; }
 
@@ -60,7 +62,7 @@ class Budget {
     next_check_ = steps_left_ > kCheckEvery ? steps_left_ - kCheckEvery : 0;
     if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
       failure_ = Error(Code::kCancelled, "grammar: cancelled");
-    } else if (TimeIsUp()) {
+    } else if (time_ && TimeIsUp()) {
       failure_ = Error(Code::kResourceExhausted, "grammar: too complex (time limit reached)");
     } else if (++checks_ % kMeterEvery == 0 && meter_) {
       Holds(meter_());
@@ -74,13 +76,13 @@ class Budget {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     const std::chrono::nanoseconds spent = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
     if (started_ == kNotYet) started_ = spent;
-    return spent - started_ > time_;
+    return spent - started_ > *time_;
   }
 
   static constexpr std::chrono::nanoseconds kNotYet{-1};
   uint64_t steps_left_ = UINT64_MAX;
   uint64_t next_check_ = 0;
-  std::chrono::nanoseconds time_ = std::chrono::hours(24 * 365);
+  std::optional<std::chrono::nanoseconds> time_;
   std::chrono::nanoseconds started_ = kNotYet;
   size_t memory_bytes_ = SIZE_MAX;
   const std::atomic<bool>* cancel_ = nullptr;

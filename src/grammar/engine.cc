@@ -10,8 +10,6 @@ namespace deepinfer::grammar {
 namespace {
 
 constexpr size_t kMasksMax = 1024;          // kept masks of one engine: 16 MB at 128k tokens
-constexpr uint64_t kCallSteps = 30'000'000;
-constexpr std::chrono::milliseconds kCallTime{1000};
 
 }  // namespace
 
@@ -46,9 +44,7 @@ size_t Engine::bytes() const {
          masks_.size() * vocabulary_->mask_words() * 4;
 }
 
-void Engine::StartCall() {
-  budget_.Start(kCallSteps, kCallTime, options_.limits.memory_bytes, nullptr);
-}
+void Engine::StartCall(uint64_t steps) { budget_.Start(steps, std::nullopt, options_.limits.memory_bytes, nullptr); }
 
 Status Engine::Failure() { return budget_.failure(); }
 
@@ -218,22 +214,20 @@ StateId Engine::Run(StateId state, std::string_view bytes, std::string* text) {
   return state;
 }
 
-Status Engine::FillMask(StateId state, std::string* text, std::span<uint32_t> mask) {
+void Engine::FillMask(StateId state, std::string* text, std::span<uint32_t> mask) {
   if (const uint32_t* known = mask_index_.Find(state)) {
     std::copy(masks_[*known].begin(), masks_[*known].end(), mask.begin());
-    return Status();
+    return;
   }
   by_text_ = false;
   Fill({state, text, mask.data()});
   if (machine_.IsComplete(state)) {
     for (uint32_t stop : vocabulary_->stop_ids()) SetBit(stop, mask.data());
   }
-  if (!budget_.ok()) return budget_.failure();
-  if (masks_.size() < kMasksMax && !by_text_) {
+  if (budget_.ok() && masks_.size() < kMasksMax && !by_text_) {
     mask_index_.Insert(state, static_cast<uint32_t>(masks_.size()));
     masks_.emplace_back(mask.begin(), mask.end());
   }
-  return Status();
 }
 
 }  // namespace deepinfer::grammar

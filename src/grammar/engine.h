@@ -23,12 +23,14 @@ class Engine {
   // The state after `bytes`, where `text` is all that came before; kDeadState where they do not fit. Appends to text.
   StateId Run(StateId state, std::string_view bytes, std::string* text);
   // `text` is as it was when the call ends.
-  Status FillMask(StateId state, std::string* text, std::span<uint32_t> mask);
+  void FillMask(StateId state, std::string* text, std::span<uint32_t> mask);
   bool IsComplete(StateId state) const { return machine_.IsComplete(state); }
   bool IsFinished(StateId state) const { return machine_.IsFinished(state); }
 
-  // Starts the allowance of one call; `Failure` tells whether it was kept. A failed engine must be thrown away.
-  void StartCall();
+  // Starts the allowance of one call; StepsLeft() is what is left of it, `Failure` tells whether it was kept. A failed engine
+  // must be thrown away.
+  void StartCall(uint64_t steps);
+  uint64_t StepsLeft() const { return budget_.left(); }
   Status Failure();
   bool healthy() const { return budget_.ok(); }
   size_t bytes() const;

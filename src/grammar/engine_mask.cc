@@ -14,9 +14,15 @@
 #include "grammar/engine.h"
 
 namespace deepinfer::grammar {
+namespace {
+
+constexpr uint64_t kVisitsOfStep = 32;
+
+}  // namespace
 
 bool Engine::Verify(uint32_t token, const Target& target) {
   const size_t size = target.text->size();
+  budget_.Spend();
   const bool fits = Run(target.state, vocabulary_->TokenBytes(token), target.text) != kDeadState;
   target.text->resize(size);
   return fits;
@@ -28,8 +34,10 @@ void Engine::Walk(const Trie& trie, const Trie::Node& from, const Lexer::Coverag
     StateId state;
     bool unsure;  // the text so far has to be looked at
   };
+  uint64_t visits = 0;
   trie.Walk(from, Place{at, false}, [&](const Trie::Node& node, const Place& place, Place* next) {
     if (covered.Covers(node)) return false;
+    ++visits;
     next->state = machine_.Next(place.state, node.byte);
     if (next->state == kDeadState) return false;
     next->unsure = place.unsure || (node.byte == ',' && machine_.UnsureComma(place.state));
@@ -45,6 +53,7 @@ void Engine::Walk(const Trie& trie, const Trie::Node& from, const Lexer::Coverag
     }
     return !all_below && blanks == 0;
   });
+  budget_.Spend(visits / kVisitsOfStep);
 }
 
 // The mask of a string that any text may end, `chars` characters at most.
@@ -118,8 +127,10 @@ void Engine::FillString(LexId lexeme, uint32_t below, const Target& target) {
   const Lexer::Coverage coverage = endless ? Lexer::Coverage() : lexer_.PlainCoverage(lexeme);
   if (endless) std::copy(view.open.begin(), view.open.end(), target.mask);
   const Trie& trie = endless ? view.closing : FillCovered(coverage, target.mask);
+  uint64_t visits = 0;
   trie.Walk(trie.nodes[0], lexeme, [&](const Trie::Node& node, LexId at, LexId* next) {
     if (coverage.Covers(node)) return false;
+    ++visits;
     *next = lexer_.Next(at, node.byte);
     if (*next == kNoLex) return false;
     const bool closed = lexer_.IsClosed(*next);
@@ -131,6 +142,7 @@ void Engine::FillString(LexId lexeme, uint32_t below, const Target& target) {
     }
     return !closed && !all_below;
   });
+  budget_.Spend(visits / kVisitsOfStep);
 }
 
 void Engine::Fill(const Target& target) {

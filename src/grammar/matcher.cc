@@ -11,6 +11,8 @@ namespace deepinfer::grammar {
 namespace {
 
 constexpr size_t kIdleEnginesMax = 8;
+constexpr size_t kTokenBytes = 256;      // more than a token has
+constexpr uint64_t kShareOfCall = 16;    // of the allowance, that comes back with each call
 
 }  // namespace
 
@@ -87,9 +89,20 @@ struct Matcher::State {
   std::vector<Step> steps;  // steps[0] is the start
   std::string text;
   Status failure;           // sticky
+  uint64_t allowance = 0;   // steps, before what the next call brings
 
   Engine* engine() { return lease->engine.get(); }
   StateId state() const { return steps.back().state; }
+  // Around each call of the engine that may cost much; `bytes` that it reads.
+  void Begin(size_t bytes) {
+    const uint64_t most = engine()->options().limits.call_steps;
+    allowance = std::min(most, allowance + most / kShareOfCall);
+    engine()->StartCall(allowance + most * (bytes / kTokenBytes));
+  }
+  void End() {
+    allowance = std::min(allowance, engine()->StepsLeft());
+    failure = engine()->Failure();
+  }
 };
 
 Matcher::Matcher(const CompiledGrammar& grammar) : state_(std::make_unique<State>()) {
@@ -100,6 +113,7 @@ Matcher::Matcher(const CompiledGrammar& grammar) : state_(std::make_unique<State
     return;
   }
   state_->steps.push_back({state_->engine()->start(), 0, false});
+  state_->allowance = state_->engine()->options().limits.call_steps;
 }
 
 Matcher::Matcher(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -117,8 +131,9 @@ Status Matcher::FillMask(std::span<uint32_t> mask) {
     std::fill(mask.begin(), mask.end(), 0);
     return Status();
   }
-  s.engine()->StartCall();
-  s.failure = s.engine()->FillMask(s.state(), &s.text, mask);
+  s.Begin(0);
+  s.engine()->FillMask(s.state(), &s.text, mask);
+  s.End();
   return s.failure;
 }
 
@@ -142,9 +157,9 @@ Status Matcher::AcceptBytes(std::string_view bytes) {
   State& s = *state_;
   DI_RETURN_IF_ERROR(s.failure);
   const size_t before = s.text.size();
-  s.engine()->StartCall();
+  s.Begin(bytes.size());
   const StateId next = s.steps.back().ended ? kDeadState : s.engine()->Run(s.state(), bytes, &s.text);
-  s.failure = s.engine()->Failure();
+  s.End();
   if (next == kDeadState) {
     s.text.resize(before);
     DI_RETURN_IF_ERROR(s.failure);
@@ -158,9 +173,9 @@ bool Matcher::CanAcceptBytes(std::string_view bytes) {
   State& s = *state_;
   if (!s.failure.ok() || s.steps.back().ended) return false;
   std::string text = s.text;
-  s.engine()->StartCall();
+  s.Begin(bytes.size());
   const bool can = s.engine()->Run(s.state(), bytes, &text) != kDeadState;
-  s.failure = s.engine()->Failure();
+  s.End();
   return can;
 }
 

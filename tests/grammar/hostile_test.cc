@@ -116,6 +116,30 @@ TEST_F(HostileTest, ExponentialRegexes) {
   Regex("((((a{0,50}){0,50}){0,50}){0,50}){0,50}", as);
 }
 
+// What one mask may cost is counted: it ends that matcher alone, for good, and with a reason.
+TEST_F(HostileTest, CallsAreBounded) {
+  CompileOptions options;
+  options.limits.call_steps = 300;
+  const auto compiled = Compile(Constraint::Regex("([ab]*a[ab]{20}){20}"), vocabulary_, options);
+  ASSERT_TRUE(compiled.ok());
+  Matcher hostile(*compiled), fork = hostile.Fork();
+  std::vector<uint32_t> mask(vocabulary_->mask_words());
+  Status status;
+  for (int i = 0; i < 400 && status.ok(); ++i) {
+    status = hostile.FillMask(mask);
+    if (status.ok()) status = hostile.AcceptBytes(i % 3 == 0 ? "a" : "b");
+  }
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_NE(status.message().find("too complex"), std::string::npos) << status.message();
+  EXPECT_EQ(hostile.FillMask(mask).code(), Code::kResourceExhausted);
+  const auto ordinary = Compile(Constraint::Regex("[ab]+"), vocabulary_, options);
+  Matcher other(*ordinary);
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(other.FillMask(mask).ok() && other.AcceptBytes("a").ok());
+  // A new matcher of the same grammar starts afresh.
+  Matcher again(*compiled);
+  EXPECT_TRUE(again.FillMask(mask).ok());
+}
+
 TEST_F(HostileTest, LargeRepeats) {
   const std::string as(24, 'a');
   for (const char* pattern : {"a{1000000000}", "(ab?){1000000000}", "(a|ab){999999999,1000000000}", "((a{1000000000}){1000000000}){1000000000}",
