@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two spellings share a scanner and the shape of their expressions; they differ in how rules begin and in what an
-// atom may be.
+// The two spellings share a scanner and the shape of their expressions; they differ in how rules begin, in where a branch
+// ends, in what an atom may be and in how repeats are counted.
 #include <algorithm>
 
 #include "core/utf8.h"
@@ -19,11 +19,12 @@ bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-class Scanner {
+class Parser {
  public:
-  Scanner(Engine* engine, std::string_view text) : engine_(engine), text_(text) {
+  Parser(Engine* engine, std::string_view text) : engine_(engine), text_(text) {
     if (text_.substr(0, 3) == "\xEF\xBB\xBF") text_.remove_prefix(3);
   }
+  virtual ~Parser() = default;
 
  protected:
   Status Bad(std::string_view what) const { return Error(Code::kInvalidArgument, "grammar: line {}: {}", Line(), what); }
@@ -145,14 +146,72 @@ class Scanner {
     return node;
   }
 
+  Result<GrammarNode> TokenOrRule() {
+    if (Peek() == '<') return SpecialToken();
+    const char c = Peek();
+    std::string name = Name();
+    if (name.empty()) return Bad(fmt::format("unexpected \"{}\"", c));
+    return Reference(std::move(name));
+  }
+
+  // What both spellings have in common: alternatives of sequences of atoms, each repeated or not.
+  Result<GrammarNode> Alternatives(int depth) {
+    if (depth > kDepthMax) return Error(Code::kResourceExhausted, "grammar: line {}: nested deeper than {}", Line(), kDepthMax);
+    GrammarNode node;
+    node.kind = GrammarNode::kAlternatives;
+    node.line = Line();
+    do {
+      DI_ASSIGN_OR_RETURN(GrammarNode branch, Sequence(depth));
+      node.children.push_back(std::move(branch));
+    } while (NextBranch());
+    return node;
+  }
+  Result<GrammarNode> Sequence(int depth) {
+    GrammarNode node;
+    node.line = Line();
+    while (!BranchEnds(depth)) {
+      DI_ASSIGN_OR_RETURN(GrammarNode atom, Atom(depth));
+      DI_ASSIGN_OR_RETURN(GrammarNode item, Postfix(std::move(atom)));
+      node.children.push_back(std::move(item));
+    }
+    return node;
+  }
+  Result<GrammarNode> Postfix(GrammarNode atom) {
+    for (;;) {
+      const size_t before = pos_;
+      BeforePostfix();
+      uint64_t min = 0, max = kNoMax;
+      if (Skip("+")) {
+        min = 1;
+      } else if (Skip("?")) {
+        max = 1;
+      } else if (!Skip("*")) {
+        DI_ASSIGN_OR_RETURN(const bool counted, Count(&min, &max));
+        if (!counted) {
+          pos_ = before;
+          return atom;
+        }
+        if (max < min) return Bad("repeat bounds out of order");
+      }
+      atom = Repeated(std::move(atom), min, max);
+    }
+  }
+
+  // And what they do not. BranchEnds skips blanks first; `depth` counts brackets.
+  virtual bool BranchEnds(int depth) = 0;
+  virtual bool NextBranch() = 0;
+  virtual Result<GrammarNode> Atom(int depth) = 0;
+  virtual void BeforePostfix() {}
+  virtual Result<bool> Count(uint64_t* min, uint64_t* max) = 0;  // {2,3} or ~2..3; false: there is none
+
   Engine* engine_;
   std::string_view text_;
   size_t pos_ = 0;
 };
 
-class GbnfParser : public Scanner {
+class GbnfParser : public Parser {
  public:
-  using Scanner::Scanner;
+  using Parser::Parser;
 
   Result<GrammarRules> Parse() {
     GrammarRules result;
@@ -187,30 +246,13 @@ class GbnfParser : public Scanner {
     return rule;
   }
 
-  Result<GrammarNode> Alternatives(int depth) {
-    if (depth > kDepthMax) return Error(Code::kResourceExhausted, "grammar: line {}: nested deeper than {}", Line(), kDepthMax);
-    GrammarNode node;
-    node.kind = GrammarNode::kAlternatives;
-    node.line = Line();
-    do {
-      DI_ASSIGN_OR_RETURN(GrammarNode branch, Sequence(depth));
-      node.children.push_back(std::move(branch));
-    } while (Skip("|"));
-    return node;
+  bool BranchEnds(int) override {
+    Blank();
+    return AtEnd() || Peek() == '|' || Peek() == ')' || AtRule();
   }
+  bool NextBranch() override { return Skip("|"); }
 
-  Result<GrammarNode> Sequence(int depth) {
-    GrammarNode node;
-    node.line = Line();
-    for (Blank(); !AtEnd() && Peek() != '|' && Peek() != ')' && !AtRule(); Blank()) {
-      DI_ASSIGN_OR_RETURN(GrammarNode atom, Atom(depth));
-      DI_ASSIGN_OR_RETURN(GrammarNode item, Postfix(std::move(atom)));
-      node.children.push_back(std::move(item));
-    }
-    return node;
-  }
-
-  Result<GrammarNode> Atom(int depth) {
+  Result<GrammarNode> Atom(int depth) override {
     const char c = Peek();
     if (c == '"') {
       DI_ASSIGN_OR_RETURN(const std::string text, Literal());
@@ -220,48 +262,28 @@ class GbnfParser : public Scanner {
       DI_ASSIGN_OR_RETURN(const ExprId expr, CharClass());
       return Leaf(expr);
     }
-    if (c == '.') {
-      ++pos_;
-      return Leaf(AnyChar(engine_->pool()));
-    }
-    if (c == '<') return SpecialToken();
-    if (c == '(') {
-      ++pos_;
+    if (Skip(".")) return Leaf(AnyChar(engine_->pool()));
+    if (Skip("(")) {
       DI_ASSIGN_OR_RETURN(GrammarNode group, Alternatives(depth + 1));
       if (!Skip(")")) return Bad("unmatched (");
       return group;
     }
-    std::string name = Name();
-    if (name.empty()) return Bad(fmt::format("unexpected \"{}\"", c));
-    return Reference(std::move(name));
+    return TokenOrRule();
   }
 
-  Result<GrammarNode> Postfix(GrammarNode atom) {
-    for (;;) {
-      if (Skip("*")) {
-        atom = Repeated(std::move(atom), 0, kNoMax);
-      } else if (Skip("+")) {
-        atom = Repeated(std::move(atom), 1, kNoMax);
-      } else if (Skip("?")) {
-        atom = Repeated(std::move(atom), 0, 1);
-      } else if (Skip("{")) {
-        uint64_t min = 0, max = 0;
-        if (!Number(&min)) return Bad("expected a number after {");
-        max = min;
-        if (Skip(",") && !Number(&max)) max = kNoMax;
-        if (!Skip("}")) return Bad("expected }");
-        if (max < min) return Bad("repeat bounds out of order");
-        atom = Repeated(std::move(atom), min, max);
-      } else {
-        return atom;
-      }
-    }
+  Result<bool> Count(uint64_t* min, uint64_t* max) override {
+    if (!Skip("{")) return false;
+    if (!Number(min)) return Bad("expected a number after {");
+    *max = *min;
+    if (Skip(",") && !Number(max)) *max = kNoMax;
+    if (!Skip("}")) return Bad("expected }");
+    return true;
   }
 };
 
-class LarkParser : public Scanner {
+class LarkParser : public Parser {
  public:
-  LarkParser(Engine* engine, std::string_view text, std::vector<GoalId>* roots) : Scanner(engine, text), roots_(roots) {}
+  LarkParser(Engine* engine, std::string_view text, std::vector<GoalId>* roots) : Parser(engine, text), roots_(roots) {}
 
   Result<GrammarRules> Parse() {
     GrammarRules result;
@@ -301,7 +323,7 @@ class LarkParser : public Scanner {
     for (Inline(); Peek() == '\n'; Inline()) ++pos_;
   }
   // At a line's end: goes on to the next where that begins with "|".
-  bool NextBranch() {
+  bool NextBranch() override {
     const size_t begin = pos_;
     Blank();
     if (Skip("|")) return true;
@@ -309,40 +331,20 @@ class LarkParser : public Scanner {
     return false;
   }
 
-  Result<GrammarNode> Alternatives(int depth) {
-    if (depth > kDepthMax) return Error(Code::kResourceExhausted, "grammar: line {}: nested deeper than {}", Line(), kDepthMax);
-    GrammarNode node;
-    node.kind = GrammarNode::kAlternatives;
-    node.line = Line();
-    do {
-      DI_ASSIGN_OR_RETURN(GrammarNode branch, Sequence(depth));
-      node.children.push_back(std::move(branch));
-    } while (NextBranch());
-    return node;
-  }
-
-  Result<GrammarNode> Sequence(int depth) {
-    GrammarNode node;
-    node.line = Line();
-    for (depth > 0 ? Blank() : Inline(); !AtEnd() && Peek() != '|' && Peek() != ')' && Peek() != ']' && Peek() != '\n';
-         depth > 0 ? Blank() : Inline()) {
-      if (Skip("->")) {  // an alias names a branch; it changes nothing
-        Inline();
-        Name();
-        continue;
-      }
-      DI_ASSIGN_OR_RETURN(GrammarNode atom, Atom(depth));
-      DI_ASSIGN_OR_RETURN(GrammarNode item, Postfix(std::move(atom)));
-      node.children.push_back(std::move(item));
+  bool BranchEnds(int depth) override {
+    for (;;) {
+      depth > 0 ? Blank() : Inline();
+      if (!Skip("->")) break;  // an alias names a branch; it changes nothing
+      Inline();
+      Name();
     }
-    return node;
+    return AtEnd() || Peek() == '|' || Peek() == ')' || Peek() == ']' || Peek() == '\n';
   }
 
-  Result<GrammarNode> Atom(int depth) {
+  Result<GrammarNode> Atom(int depth) override {
     const char c = Peek();
     if (c == '"') return Text();
     if (c == '/') return Regex();
-    if (c == '<') return SpecialToken();
     if (Skip("%json")) return InlineSchema();
     if (c == '(' || c == '[') {
       ++pos_;
@@ -351,9 +353,7 @@ class LarkParser : public Scanner {
       if (!Skip(c == '(' ? ")" : "]")) return Bad("unmatched bracket");
       return c == '(' ? std::move(group) : Repeated(std::move(group), 0, 1);
     }
-    std::string name = Name();
-    if (name.empty()) return Bad(fmt::format("unexpected \"{}\"", c));
-    return Reference(std::move(name));
+    return TokenOrRule();
   }
 
   // "text", "text"i, or "a".."z".
@@ -419,29 +419,14 @@ class LarkParser : public Scanner {
     return node;
   }
 
-  Result<GrammarNode> Postfix(GrammarNode atom) {
-    for (;;) {
-      const size_t before = pos_;
-      Inline();
-      if (Skip("*")) {
-        atom = Repeated(std::move(atom), 0, kNoMax);
-      } else if (Skip("+")) {
-        atom = Repeated(std::move(atom), 1, kNoMax);
-      } else if (Skip("?")) {
-        atom = Repeated(std::move(atom), 0, 1);
-      } else if (Skip("~")) {
-        uint64_t min = 0, max = 0;
-        Inline();
-        if (!Number(&min)) return Bad("expected a number after ~");
-        max = min;
-        if (Skip("..") && !Number(&max)) return Bad("expected a number after ..");
-        if (max < min) return Bad("repeat bounds out of order");
-        atom = Repeated(std::move(atom), min, max);
-      } else {
-        pos_ = before;
-        return atom;
-      }
-    }
+  void BeforePostfix() override { Inline(); }
+  Result<bool> Count(uint64_t* min, uint64_t* max) override {
+    if (!Skip("~")) return false;
+    Inline();
+    if (!Number(min)) return Bad("expected a number after ~");
+    *max = *min;
+    if (Skip("..") && !Number(max)) return Bad("expected a number after ..");
+    return true;
   }
 
   std::vector<GoalId>* roots_;
