@@ -56,7 +56,7 @@ async def one(client: int, turn: int, results: dict) -> None:
                 done = True
                 break
             event = json.loads(line[6:])
-            if first is None and event.get("choices"):
+            if first is None and any(c.get("delta", {}).get("content") for c in event.get("choices") or []):
                 first = time.monotonic() - start
                 if turn == 0 and client < DROPPED:
                     await asyncio.sleep(0.2)
