@@ -19,6 +19,7 @@
 
 #include "backend/cuda/attention/attention_launch.h"
 #include "backend/cuda/attention/sparse_produce_sm90.cuh"
+#include "backend/cuda/attention/sparse_query_sm90.cuh"
 #include "backend/cuda/ptx/wgmma_sm90.cuh"
 
 namespace deepinfer::backend::cuda {
@@ -228,7 +229,6 @@ __device__ void SumLeft(Shared& shared, const ConsumerItem& item, Running& runni
     StartScores(shared, 0, kRight, phase, s);
     ptx::WgmmaWait<0>();
     ptx::WgmmaFenceRegisters(s);
-    if (LeadsWarp() && pair + 1 == item.pairs) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
     Maxima(Valid(2 * pair, item.window, item.latents), item.scale, s, best);
 #pragma unroll
@@ -272,7 +272,6 @@ __device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& runn
     StartScores(shared, 1, kLeft, phase, s);
     ptx::WgmmaWait<0>();
     ptx::WgmmaFenceRegisters(s);
-    if (LeadsWarp() && pair + 1 == item.pairs) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
     Maxima(Valid(2 * pair + 1, item.window, item.latents), item.scale, s, best);
     ptx::SyncThreads(kTop0, kConsumers);
@@ -289,14 +288,14 @@ __device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& runn
     constexpr float kOnes[2] = {1.0f, 1.0f};
     StoreWeights(a, kOnes, shared.weights[1]);
     ptx::ArriveThreads(kWeights1, kConsumers);
-    ptx::SyncThreads(kWeights0, kConsumers);
-    WaitForData(&shared.full[0][kRight], phase);
-    StartOtherValues(shared, kRight, o);
-    ptx::WgmmaWait<1>();
-    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kRight]);
     WaitForValues<0>(o);
 #pragma unroll
     for (int step = 0; step < 4; ++step) ptx::WgmmaFenceRegisters(a[step]);
+    if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[1][kRight]);
+    ptx::SyncThreads(kWeights0, kConsumers);
+    WaitForData(&shared.full[0][kRight], phase);
+    StartOtherValues(shared, kRight, o);
+    WaitForValues<0>(o);
     if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[0][kRight]);
   }
 }
@@ -357,12 +356,13 @@ template <int kGroup>
 __device__ void Consume(const SparseParams& p, Shared& shared) {
   const int head = Head();
   uint32_t phase = 0;
-  int count = 0;
-  // The first query, while the producers look for the first keys.
-  FillQuery<16>(QueryOf(p, static_cast<int>(blockIdx.x)), shared.query, static_cast<int>(threadIdx.x), [] {});
-  ptx::SyncThreads(kSums, kConsumers);
-  for (int at = static_cast<int>(blockIdx.x); at < p.num_items; at += static_cast<int>(gridDim.x), ++count) {
+  for (int at = static_cast<int>(blockIdx.x); at < p.num_items; at += static_cast<int>(gridDim.x)) {
     const int first_head = p.FirstHead(at);
+    const int64_t row = p.RowOf(at);
+    const RowNumbers numbers = {p.op.positions[row], p.op.window_floor[row], 0, p.op.has_latents ? p.op.selected_count[row] : 0, 0};
+    // Both warpgroups are through with the last one: they have met since.
+    FillQuery<16>(p.op.q + (row * p.op.heads + first_head) * kDim, shared.query);
+    ptx::SyncThreads(kSums, kConsumers);
     Running running;
     float sink[2];
 #pragma unroll
@@ -371,8 +371,8 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
       running.top[h] = sink[h];
       running.sum[h] = 0.0f;
     }
-    WaitForData(&shared.query_full, count & 1);
-    const int window = __shfl_sync(kAllLanes, shared.window, 0), latents = __shfl_sync(kAllLanes, shared.latents, 0);
+    const ItemKeys keys = KeysOf(p, numbers);
+    const int window = __shfl_sync(kAllLanes, keys.window, 0), latents = __shfl_sync(kAllLanes, keys.latents, 0);
     const ConsumerItem item = {window, latents, Pairs(window, latents), p.op.scale * kLog2E * kKeyRepair, phase};
     phase ^= item.pairs & 1;
     Outputs o = {};
@@ -393,7 +393,7 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
       const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] + Exp2(sink[h] - running.top[h]);
       inverse[h] = kKeyRepair / sum;
     }
-    Store<kGroup>(p, p.RowOf(at), first_head, inverse, o);
+    Store<kGroup>(p, row, first_head, inverse, o);
   }
 }
 
@@ -401,8 +401,6 @@ __global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __gri
   extern __shared__ uint8_t raw[];
   auto& shared = *reinterpret_cast<Shared*>(raw + (1024 - ptx::SharedAddress(raw) % 1024) % 1024);
   if (threadIdx.x == 0) {
-    ptx::BarrierInit(&shared.query_full, kProducers / kWarp);
-    ptx::BarrierInit(&shared.query_empty, kConsumers / kWarp);
     for (int i = 0; i < 4; ++i) {
       ptx::BarrierInit(&shared.full[i / 2][i % 2], kProducers / kWarp);
       ptx::BarrierInit(&shared.empty[i / 2][i % 2], kWarpgroup / kWarp);
@@ -433,6 +431,7 @@ bool SparseAttentionTakes(const AttentionParams& p) {
 
 void SparseAttention(Context& context, const AttentionParams& p) {
   constexpr int kBytes = sizeof(Shared) + 1024;
+  static_assert(kBytes <= 227 * 1024);
   context.Record(cudaFuncSetAttribute(SparseAttentionKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                  "attention: shared memory");
   SparseParams sparse{};

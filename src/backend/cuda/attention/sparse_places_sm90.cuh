@@ -24,22 +24,25 @@ __device__ inline ItemKeys KeysOf(const SparseParams& p, const RowNumbers& row) 
 class LookAhead {
  public:
   // Afterwards the first pair's places are known as far as `Advance` has been called with -3, -2 and -1.
-  __device__ LookAhead(const SparseParams& p, Ahead& ahead) : ahead_(&ahead) {
+  __device__ LookAhead(const SparseParams& p, Shared& shared) : shared_(&shared) {
     const int item = static_cast<int>(blockIdx.x);
     CopyRow(p, item, 0);
     CopyRow(p, item + Step(), 1);
     ptx::WaitForCopies();
+    if (Lane() < kRing) ahead().pairs[Lane()].x = kEnd;
+    if (Lane() == 0) ahead().next = make_int4(item - Step(), -1, 0, 0);
     __syncwarp();
     CopyFirstPage(p, item, 0);
     ptx::EndCopyGroup();
-    SetNext(item, 0, 0);
   }
 
-  __device__ const RowNumbers& Row(int number) const { return ahead_->rows[number % kRowRing]; }
-  __device__ int Flags(int pair) const { return ahead_->flags[pair % kRing]; }
-  // The lane's key of a tile.
-  __device__ int Place(int pair, int tile) const {
-    return ahead_->places[pair % kRing][tile * kWarpKeys + Lane() % kWarpKeys];
+  __device__ int Flags(int pair) const { return ahead().pairs[pair % kRing].x; }
+  __device__ int Item(int pair) const { return ahead().pairs[pair % kRing].z; }
+  __device__ int PairOfItem(int pair) const { return ahead().pairs[pair % kRing].w >> 16; }
+  // The place of the lane's key of a tile.
+  __device__ Place PlaceOf(int pair, int tile) const {
+    const int2 place = ahead().keys[pair % kRing][tile * kWarpKeys + Lane() % kWarpKeys];
+    return {static_cast<uint32_t>(place.x), static_cast<uint32_t>(place.y)};
   }
 
   // To be called once for each pair, before its keys are stored. The next pair's places are known afterwards.
@@ -48,19 +51,35 @@ class LookAhead {
   __device__ void Advance(const SparseParams& p, int pair) {
     ptx::WaitForCopyGroups<kPending>();
     __syncwarp();
-    if (pair >= -1) FindPlace(p, pair + 1);
-    if (pair >= -2) CopyBlock(p, pair + 2);
-    CopyChoice(p, pair + 3);
+    // All is read first: what is in flight then hides the latency of the rest.
+    const int last = (pair + 1) % kRing & (kRing - 1), middle = (pair + 2) % kRing & (kRing - 1), lane = Lane();
+    const int key = lane % (2 * kWarpKeys);
+    const int last_flags = ahead().pairs[last].x;
+    const int2 found = ahead().keys[last][key];
+    const int middle_flags = ahead().pairs[middle].x, middle_request = ahead().pairs[middle].y;
+    const int index = ahead().keys[middle][key].x;
+    int4 next = ahead().next;
+    if (next.z == next.w) EnterItem(p, next);
+    const int4 item = ahead().item[0], rest = ahead().item[1];
+    __syncwarp();
+    if ((last_flags & kEnd) == 0) FindPlace(p, (last_flags >> key / kWarpKeys & 1) != 0, found, ahead().keys[last][key]);
+    if (lane < 2 * kWarpKeys && (middle_flags & kEnd) == 0 && (middle_flags >> lane / kWarpKeys & 1) == 0 && index >= 0) {
+      ptx::CopyWord(&ahead().keys[middle][lane].y,
+                    p.op.latent_cache.blocks + int64_t{middle_request} * p.op.latent_cache.blocks_stride + (index >> p.latents_shift));
+    }
+    CopyChoice(p, pair + 3, next, item, rest);
     ptx::EndCopyGroup();
     __syncwarp();
   }
 
  private:
+  __device__ const RowNumbers& Row(int number) const { return ahead().rows[number % kRowRing]; }
   __device__ static int Step() { return static_cast<int>(gridDim.x); }
   __device__ static int Lane() { return Producer() % kWarp; }
+
   __device__ void CopyRow(const SparseParams& p, int item, int number) {
     if (item >= p.num_items) return;
-    RowNumbers& to = ahead_->rows[number % kRowRing];
+    RowNumbers& to = ahead().rows[number % kRowRing];
     const int64_t row = p.RowOf(item);
     const int lane = Lane();
     if (lane == 0) ptx::CopyWord(&to.position, p.op.positions + row);
@@ -69,92 +88,77 @@ class LookAhead {
     if (lane == 3 && p.op.has_latents) ptx::CopyWord(&to.count, p.op.selected_count + row);
   }
   __device__ void CopyFirstPage(const SparseParams& p, int item, int number) {
-    RowNumbers& to = ahead_->rows[number % kRowRing];
+    RowNumbers& to = ahead().rows[number % kRowRing];
     if (item < p.num_items && Lane() == 0) ptx::CopyWord(&to.first_page, p.op.window_cache.first_page + to.request);
   }
 
-  // Begins the look-up of the lane's key of the pair after the last one.
-  __device__ void CopyChoice(const SparseParams& p, int pair) {
-    const int slot = pair % kRing, lane = Lane(), item = ahead_->item, number = ahead_->number, pair_of_item = ahead_->pair;
-    if (item >= p.num_items) {
-      if (lane == 0) ahead_->flags[slot] = kEnd;
-      return;
-    }
-    if (pair_of_item == 0) {
-      CopyRow(p, item + 2 * Step(), number + 2);
-      CopyFirstPage(p, item + Step(), number + 1);
-    }
-    const RowNumbers& row = Row(number);
+  // The next item becomes the one whose pairs are looked up.
+  __device__ void EnterItem(const SparseParams& p, int4& next) {
+    next = make_int4(next.x + Step(), next.y + 1, 0, 1);
+    if (next.x >= p.num_items) return;
+    CopyRow(p, next.x + 2 * Step(), next.y + 2);
+    CopyFirstPage(p, next.x + Step(), next.y + 1);
+    const RowNumbers& row = Row(next.y);
     const ItemKeys keys = KeysOf(p, row);
-    const int window_tiles = Tiles(keys.window), first_tile = 2 * pair_of_item;
-    if (lane == 0) {
-      ahead_->requests[slot] = row.request;
-      ahead_->flags[slot] = (first_tile < window_tiles ? kFirstIsWindow : 0) | (first_tile + 1 < window_tiles ? kSecondIsWindow : 0) |
-                            (pair_of_item == 0 ? kFirst : 0);
+    next.w = Pairs(keys.window, keys.latents);
+    if (Lane() == 0) {
+      ahead().item[0] = make_int4(keys.first, keys.window, keys.latents, row.request);
+      ahead().item[1] = make_int4(Tiles(keys.window), row.first_page, static_cast<int>(p.RowOf(next.x)), 0);
     }
-    if (lane < 2 * kWarpKeys) {
-      const int tile = first_tile + lane / kWarpKeys, in_tile = Producer() / kWarp * kWarpKeys + lane % kWarpKeys;
-      const int key = (tile < window_tiles ? tile : tile - window_tiles) * kTileKeys + in_tile;
-      int& index = ahead_->indices[slot][lane];
-      if (tile >= window_tiles && key < keys.latents) {
-        ptx::CopyWord(&index, p.op.selected + p.RowOf(item) * p.op.topk + key);
-      } else if (tile < window_tiles && key < keys.window) {
-        const int position = keys.first + key;
-        index = position;
-        ptx::CopyWord(&ahead_->places[slot][lane], p.op.window_cache.pages + int64_t{row.request} * p.op.window_cache.pages_stride +
-                                                       position / kBlockTokens - row.first_page);
-      } else {
-        index = -1;
+    __syncwarp();
+  }
+
+  // Begins the look-up of the lane's key of a pair.
+  __device__ void CopyChoice(const SparseParams& p, int pair, int4 next, const int4& item, const int4& rest) {
+    const int slot = pair % kRing, lane = Lane(), first_tile = 2 * next.z, window_tiles = rest.x;
+    if (next.x >= p.num_items) {
+      if (lane == 0) ahead().pairs[slot].x = kEnd;
+      if (lane < 2 * kWarpKeys) ahead().keys[slot][lane].x = -1;
+      --next.z;  // the next call comes here again
+    } else {
+      if (lane == 0) {
+        const int flags = (first_tile < window_tiles ? kFirstIsWindow : 0) | (first_tile + 1 < window_tiles ? kSecondIsWindow : 0);
+        ahead().pairs[slot] = make_int4(flags | (next.z == 0 ? kFirst : 0), item.w, next.x, next.y + next.z * 65536);
+      }
+      if (lane < 2 * kWarpKeys) {
+        const int tile = first_tile + lane / kWarpKeys;
+        const int key = tile * kTileKeys + Producer() / kWarp * kWarpKeys + lane % kWarpKeys, chosen = key - window_tiles * kTileKeys;
+        int2& to = ahead().keys[slot][lane];
+        if (tile >= window_tiles && chosen < item.z) {
+          ptx::CopyWord(&to.x, p.op.selected + int64_t{rest.z} * p.op.topk + chosen);
+        } else if (tile < window_tiles && key < item.y) {
+          const int position = item.x + key;
+          to.x = position;
+          const int32_t* pages = p.op.window_cache.pages + int64_t{item.w} * p.op.window_cache.pages_stride;
+          ptx::CopyWord(&to.y, pages + position / kBlockTokens - rest.y);
+        } else {
+          to.x = -1;
+        }
       }
     }
-    const bool last = pair_of_item + 1 == Pairs(keys.window, keys.latents);
-    __syncwarp();
-    SetNext(last ? item + Step() : item, last ? number + 1 : number, last ? 0 : pair_of_item + 1);
-  }
-
-  __device__ void SetNext(int item, int number, int pair) {
-    if (Lane() != 0) return;
-    ahead_->item = item;
-    ahead_->number = number;
-    ahead_->pair = pair;
-  }
-
-  __device__ bool IsWindow(int slot, int lane) const { return (ahead_->flags[slot] >> lane / kWarpKeys % 2 & 1) != 0; }
-
-  __device__ void CopyBlock(const SparseParams& p, int pair) {
-    const int slot = pair % kRing, lane = Lane();
-    if ((ahead_->flags[slot] & kEnd) != 0 || lane >= 2 * kWarpKeys || IsWindow(slot, lane)) return;
-    const int index = ahead_->indices[slot][lane];
-    if (index < 0) return;
-    const int32_t* blocks = p.op.latent_cache.blocks + int64_t{ahead_->requests[slot]} * p.op.latent_cache.blocks_stride;
-    ptx::CopyWord(&ahead_->places[slot][lane], blocks + (index >> p.latents_shift));
+    ++next.z;
+    if (lane == 0) ahead().next = next;
   }
 
   // Two lanes a key bring it into the second-level cache.
-  __device__ void FindPlace(const SparseParams& p, int pair) {
-    const int slot = pair % kRing, lane = Lane(), key = lane % (2 * kWarpKeys), half = lane / (2 * kWarpKeys);
-    if ((ahead_->flags[slot] & kEnd) != 0) return;
-    const int index = ahead_->indices[slot][key], number = ahead_->places[slot][key];
-    const bool is_window = IsWindow(slot, key);
-    const int in_block = index & (is_window ? kBlockTokens - 1 : (1 << p.latents_shift) - 1);
-    __syncwarp();
-    if (half == 0) ahead_->places[slot][key] = index < 0 ? -1 : number * kBlockTokens + in_block;
-    if (index < 0) return;
-    if (is_window) {
-      const auto* base =
-          reinterpret_cast<const uint8_t*>(p.op.window_cache.base) + size_t{static_cast<uint32_t>(number) * p.page_units} * 16;
-      ptx::Prefetch(base + in_block * kDim + half * 256);
-      ptx::Prefetch(base + in_block * kDim + half * 256 + 128);
-      if (half == 0) ptx::Prefetch(base + kBlockTokens * kDim + in_block * (kDim / 32));
-    } else {
-      const auto* base =
-          reinterpret_cast<const uint8_t*>(p.op.latent_cache.base) + size_t{static_cast<uint32_t>(number) * p.block_units} * 16;
-      ptx::Prefetch(base + in_block * (kDim / 2) + half * 128);
-      if (half == 0) ptx::Prefetch(base + size_t{p.scale_units} * 16 + in_block * (kDim / 16));
-    }
+  __device__ void FindPlace(const SparseParams& p, bool is_window, const int2& found, int2& to) {
+    const int half = Lane() / (2 * kWarpKeys);
+    const uint32_t in_block = static_cast<uint32_t>(found.x & (is_window ? kBlockTokens - 1 : (1 << p.latents_shift) - 1));
+    const uint32_t begin = static_cast<uint32_t>(found.y) * (is_window ? p.page_units : p.block_units);
+    const uint32_t codes = begin + in_block * (is_window ? kDim / 16 : kDim / 2 / 16);
+    const uint32_t scales = begin + (is_window ? kBlockTokens * kDim / 16 + in_block : p.scale_units + in_block * 2);
+    if (half == 0) to = make_int2(found.x < 0 ? -1 : static_cast<int>(codes), static_cast<int>(scales));
+    if (found.x < 0) return;
+    const auto* base = reinterpret_cast<const uint8_t*>(is_window ? p.op.window_cache.base : p.op.latent_cache.base);
+    const uint8_t* at = base + size_t{codes} * 16;
+    ptx::Prefetch(at + half * 128);
+    if (is_window) ptx::Prefetch(at + 256 + half * 128);
+    if (half == 0) ptx::Prefetch(base + size_t{scales} * 16);
   }
 
-  Ahead* ahead_;
+  __device__ Ahead& ahead() const { return shared_->ahead[Producer() / kWarp]; }
+
+  Shared* shared_;
 };
 
 }  // namespace deepinfer::backend::cuda::sparse

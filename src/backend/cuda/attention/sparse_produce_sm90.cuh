@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The producers of sparse attention: eight warps gather keys by index, decode them to bf16 and fill the halves of two tile
-// buffers in the order in which the consumers free them; and convert the query of each item.
+// buffers in the order in which the consumers free them, pair after pair and item after item.
 //
 // A warp has eight keys of every tile (found ahead: sparse_places_sm90.cuh), a lane a quarter of a key's channels in a step: a
 // step is half of a tile of latents, or a quarter of a tile of window keys. Two steps are on their way: the even ones into
@@ -27,40 +27,28 @@ struct Batch {
   uint32_t scales[2];
 };
 
-// A step in a word: which fill of its pair, for window keys which half of it, and of what it is.
-constexpr int kSub = 4, kWindow = 8;
-__device__ inline int FillOf(int step) { return step & 3; }
-__device__ inline bool Begins(int step) { return (step & kSub) == 0; }
-__device__ inline bool Ends(int step) { return (step & (kSub | kWindow)) != kWindow; }
+__device__ inline uint32_t Row() { return static_cast<uint32_t>(Producer()) % kWarpKeys; }
+__device__ inline uint32_t Part() { return static_cast<uint32_t>(Producer()) % kWarp / kWarpKeys; }
 
-// Where a lane finds a step.
+// Where a lane finds a step: of latents the given half, of window keys the given quarter.
 struct Source {
   const uint8_t* codes;   // the second unit 64 bytes further on
   const uint8_t* scales;  // of latents the second word 8 bytes further on
   bool is_there;
-  bool is_window;
-
-  __device__ Source(const SparseParams& p, const LookAhead& ahead, int pair, int step) : is_window((step & kWindow) != 0) {
-    const int place = ahead.Place(pair, FillTile(step));
-    is_there = place >= 0;
-    // Offsets in units of 16 bytes first: caches can be larger than 4 GiB.
-    const uint32_t part = static_cast<uint32_t>(Producer()) % kWarp / kWarpKeys, half = static_cast<uint32_t>(FillHalf(FillOf(step)));
-    const uint32_t at = static_cast<uint32_t>(max(place, 0)), slot = at % kBlockTokens, number = at / kBlockTokens;
-    if (is_window) {
-      const auto* base = reinterpret_cast<const uint8_t*>(p.op.window_cache.base);
-      const uint32_t page = number * p.page_units, run = half * 2 + static_cast<uint32_t>(step & kSub) / kSub;
-      codes = base + size_t{page + slot * (kDim / 16) + run * 8 + part} * 16;
-      scales = base + (size_t{page + kBlockTokens * kDim / 16 + slot} * 16 + run * 4);
-    } else {
-      const auto* base = reinterpret_cast<const uint8_t*>(p.op.latent_cache.base);
-      const uint32_t block = number * p.block_units;
-      codes = base + size_t{block + slot * (kDim / 2 / 16) + half * 8 + part} * 16;
-      scales = base + (size_t{block + p.scale_units + slot * 2 + half} * 16 + part / 2 * 4);
-    }
-  }
 };
+__device__ inline Source LatentSource(const SparseParams& p, const Place& place, uint32_t half) {
+  const auto* base = reinterpret_cast<const uint8_t*>(p.op.latent_cache.base);
+  return {base + size_t{place.codes} * 16 + Part() * 16 + half * 128, base + size_t{place.scales} * 16 + Part() / 2 * 4 + half * 16,
+          place.codes != kNoKey};
+}
+__device__ inline Source WindowSource(const SparseParams& p, const Place& place, uint32_t quarter) {
+  const auto* base = reinterpret_cast<const uint8_t*>(p.op.window_cache.base);
+  return {base + size_t{place.codes} * 16 + Part() * 16 + quarter * 128, base + size_t{place.scales} * 16 + quarter * 4,
+          place.codes != kNoKey};
+}
 
 // Half of the steps come through registers, ...
+template <bool kWindow>
 __device__ inline void Load(const Source& source, Batch& batch) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) batch.codes[i / 4][i % 4] = 0;
@@ -69,87 +57,61 @@ __device__ inline void Load(const Source& source, Batch& batch) {
   ptx::LoadOnce(source.codes, batch.codes[0]);
   ptx::LoadOnce(source.codes + 64, batch.codes[1]);
   batch.scales[0] = ptx::LoadWordOnce(source.scales);
-  if (!source.is_window) batch.scales[1] = ptx::LoadWordOnce(source.scales + 8);
+  if (!kWindow) batch.scales[1] = ptx::LoadWordOnce(source.scales + 8);
 }
 
+// A lane's unit in the stage. A key's four lie together, or each line of what is copied would be written for itself; those of codes
+// are exchanged so that eight keys' are read without conflicts.
+__device__ inline uint32_t StageUnit(uint32_t unit) { return (static_cast<uint32_t>(Producer()) & ~31u) + Row() * 4 + unit; }
+
 // ... the others through the thread's part of shared memory: the compiler waits for all loads into registers at once.
+template <bool kWindow>
 __device__ inline void Copy(const Source& source, Stage& stage) {
-  const int t = Producer();
+  const uint32_t codes = StageUnit(Part() ^ Row() / 2), scales = StageUnit(Part());
+  const int bytes = source.is_there ? 16 : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    ptx::CopyUnit(stage.codes[i][t], source.codes + i * 64, source.is_there ? 16 : 0);
-    ptx::CopyWord(&stage.scales[i][t], source.scales + (source.is_window ? 0 : i * 8), source.is_there ? 4 : 0);
+    ptx::CopyUnit(stage.codes[i][codes], source.codes + i * 64, bytes);
+    if (!kWindow || i == 0) ptx::CopyWord(&stage.scales[i][scales], source.scales + i * 8, bytes / 4);
   }
 }
 __device__ inline void ReadStage(const Stage& stage, Batch& batch) {
-  const int t = Producer();
+  const uint32_t codes = StageUnit(Part() ^ Row() / 2), scales = StageUnit(Part());
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    ptx::LoadShared(stage.codes[i][t], batch.codes[i]);
-    batch.scales[i] = stage.scales[i][t];
+    ptx::LoadShared(stage.codes[i][codes], batch.codes[i]);
+    batch.scales[i] = stage.scales[i][scales];
   }
 }
 
 // Decodes a step into its tile's buffer. Sixteen channels are two units, A and B: in the chunk of 64 channels units A come
 // before units B, in odd chunks behind them. Eight lanes write one unit of eight keys: no bank is hit twice.
-__device__ inline void Store(const Batch& batch, int step, uint8_t* keys) {
-  const uint32_t t = static_cast<uint32_t>(Producer()), row = t % kWarpKeys, part = t % kWarp / kWarpKeys;
-  const uint32_t half = static_cast<uint32_t>(FillHalf(FillOf(step)));
-  const uint32_t key = ptx::SharedAddress(keys) + half * (kChunks / 2) * kChunkBytes + t / kWarp * 1024 + row * 128;
+__device__ inline uint32_t KeyAddress(const uint8_t* keys) {
+  return ptx::SharedAddress(keys) + static_cast<uint32_t>(Producer()) / kWarp * 1024 + Row() * 128;
+}
+__device__ inline void StoreLatents(const Batch& batch, uint8_t* half_tile) {
+  const uint32_t part = Part(), to = (KeyAddress(half_tile) + part / 2 * kChunkBytes) | (((part % 2 * 2 + part / 2 * 4) ^ Row()) * 16);
   uint4 units[2];
-  if ((step & kWindow) != 0) {
-    const uint32_t to = (key + static_cast<uint32_t>(step & kSub) / kSub * 2 * kChunkBytes) | ((part ^ row) * 16);
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      DecodeWindow(batch.codes[i], WindowScale(batch.scales[0] >> (part / 2 * 8 + i * 16) & 0xFF), units);
-      ptx::StoreShared((to ^ i * 64) + i * kChunkBytes, units[0]);
-      ptx::StoreShared((to ^ (1 - i) * 64) + i * kChunkBytes, units[1]);
-    }
-  } else {
-    const uint32_t to = (key + part / 2 * kChunkBytes) | (((part % 2 * 2 + part / 2 * 4) ^ row) * 16);
+  for (uint32_t i = 0; i < 2; ++i) {
+    uint32_t scales[2];
+    LatentScales(batch.scales[i] >> part % 2 * 16, scales);
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      uint32_t scales[2];
-      LatentScales(batch.scales[i] >> part % 2 * 16, scales);
-#pragma unroll
-      for (uint32_t e = 0; e < 2; ++e) {
-        DecodeLatent(batch.codes[i][2 * e], batch.codes[i][2 * e + 1], scales[e], units);
-        ptx::StoreShared((to ^ e * 16) + i * 2 * kChunkBytes, units[0]);
-        ptx::StoreShared((to ^ (e * 16 + 64)) + i * 2 * kChunkBytes, units[1]);
-      }
+    for (uint32_t e = 0; e < 2; ++e) {
+      DecodeLatent(batch.codes[i][2 * e], batch.codes[i][2 * e + 1], scales[e], units);
+      ptx::StoreShared((to ^ e * 16) + i * 2 * kChunkBytes, units[0]);
+      ptx::StoreShared((to ^ (e * 16 + 64)) + i * 2 * kChunkBytes, units[1]);
     }
   }
 }
-
-// The query of an item as bf16, in the order of the keys' channels, by 256 threads. Two neighbouring threads have eight
-// channels: one makes half of a unit A, the other of a unit B. A thread has the same channels of every other head. `wait` is for
-// the last query's end: the first loads do not wait for it.
-template <int kInFlight, typename Wait>
-__device__ inline void FillQuery(const float* q, uint8_t* out, int t, Wait&& wait) {
-  constexpr int kStride = 256 / (kDim / 4), kRounds = kHeads / kStride / kInFlight;
-  const int first = t / (kDim / 4), four = t % (kDim / 4), odd = t % 2;
-  const int part = four / 4, chunk = part / 4, unit = part % 4 + (chunk % 2 ^ odd) * 4;
-  q += first * kDim + four * 4;
-  out += chunk * kChunkBytes + first * 128 + four % 4 / 2 * 8;
-  const auto load = [&](int i) { return ptx::LoadStreamed(q + i * kStride * kDim); };
-  float4 v[kInFlight];
+__device__ inline void StoreWindow(const Batch& batch, uint8_t* quarter_tile) {
+  const uint32_t part = Part(), to = KeyAddress(quarter_tile) | ((part ^ Row()) * 16);
+  uint4 units[2];
 #pragma unroll
-  for (int j = 0; j < kInFlight; ++j) v[j] = load(j);
-  wait();
-#pragma unroll 1
-  for (int round = 0; round < kRounds; ++round) {
-    q += kInFlight * kStride * kDim;
-#pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      const float a = __shfl_xor_sync(kAllLanes, odd ? v[j].x : v[j].y, 1), b = __shfl_xor_sync(kAllLanes, odd ? v[j].z : v[j].w, 1);
-      const uint2 words = odd ? make_uint2(ptx::PackBf16x2(a, v[j].y), ptx::PackBf16x2(b, v[j].w))
-                              : make_uint2(ptx::PackBf16x2(v[j].x, a), ptx::PackBf16x2(v[j].z, b));
-      // UnitOffset(first + kStride * (round * kInFlight + j), unit): first is below kStride.
-      const int row = j * kStride;
-      *reinterpret_cast<uint2*>(out + row / 8 * 1024 + row % 8 * 128 + ((unit ^ first ^ row % 8) * 16)) = words;
-      if (round + 1 < kRounds) v[j] = load(j);
-    }
-    out += kInFlight * kStride / 8 * 1024;
+  for (uint32_t i = 0; i < 2; ++i) {
+    DecodeWindow(batch.codes[i], WindowScale(batch.scales[0] >> (part / 2 * 8 + i * 16) & 0xFF), units);
+    ptx::StoreShared((to ^ i * 64) + i * kChunkBytes, units[0]);
+    ptx::StoreShared((to ^ (1 - i) * 64) + i * kChunkBytes, units[1]);
   }
 }
 
@@ -161,117 +123,146 @@ __device__ inline void PrefetchQuery(const SparseParams& p, int item, int quarte
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(q), "r"(kHeads / 4 * kDim * 4) : "memory");
 }
 
-__device__ inline const float* QueryOf(const SparseParams& p, int item) {
-  return p.op.q + (p.RowOf(item) * p.op.heads + p.FirstHead(item)) * kDim;
-}
-
 __device__ inline void ArriveOfWarp(uint64_t* barrier) {
   __syncwarp();
   if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(barrier);
 }
 
-// An item's steps in their order.
-class Steps {
- public:
-  __device__ Steps(const LookAhead& ahead, int pair) : pair_(pair), flags_(ahead.Flags(pair)) { Enter(); }
+// What all steps of a warp need.
+struct Filling {
+  const SparseParams& p;
+  const LookAhead& ahead;
+  Shared& shared;
+  Batch batch;  // the even step that comes next; the odd one is in shared.stage
+  int pair;
 
-  __device__ int pair() const { return pair_; }
-  __device__ int step() const { return step_; }  // negative: none is left
-
-  __device__ void Next(const LookAhead& ahead) {
-    if (!Ends(step_)) {
-      step_ += kSub;
-      return;
-    }
-    step_ = FillOf(step_) + 1;
-    if (step_ == 4) {
-      step_ = 0;
-      flags_ = ahead.Flags(++pair_);
-      if ((flags_ & (kFirst | kEnd)) != 0) {
-        step_ = -1;
-        return;
-      }
-    }
-    Enter();
+  __device__ uint8_t* Half(int tile, int half) const { return shared.keys[tile] + half * (kChunks / 2) * kChunkBytes; }
+  // The empty barriers have one turn a pair.
+  __device__ void Wait(int tile, int half, Batch& batch) const {
+    // Without it ptxas begins to decode, and waits for the loads, before the arrival of the step before.
+    const uint32_t zero = ptx::BarrierWaitZero(&shared.empty[tile][half], static_cast<uint32_t>(~pair) & 1);
+    batch.scales[0] ^= zero;
+    batch.scales[1] ^= zero;
   }
-
- private:
-  __device__ void Enter() { step_ |= (flags_ >> FillTile(step_) & 1) * kWindow; }
-
-  int pair_;
-  int flags_;
-  int step_ = 0;
-};
-
-// Decodes a step from the registers or the stage, and has the one after the next brought to the same place.
-template <bool kStaged>
-__device__ inline void RunStep(const SparseParams& p, const LookAhead& ahead, uint32_t phase, Steps& now, Steps& later, Batch& batch,
-                               Shared& shared) {
-  const int step = now.step(), tile = FillTile(FillOf(step)), half = FillHalf(FillOf(step));
-  if constexpr (kStaged) {
-    // The last group of copies is of look-ups, or empty.
+  __device__ void Arrive(int tile, int half) const { ArriveOfWarp(&shared.full[tile][half]); }
+  // The step in the stage: the last group of copies is of look-ups, or empty.
+  __device__ Batch Staged() const {
     ptx::WaitForCopyGroups<1>();
     Batch staged;
     ReadStage(shared.stage, staged);
-    if (Begins(step)) ptx::BarrierWait(&shared.empty[tile][half], phase);
-    Store(staged, step, shared.keys[tile]);
+    return staged;
+  }
+};
+
+// The first two steps of a pair; where there is none any more, of no keys.
+__device__ inline void BeginPair(Filling& f, int pair) {
+  const Place first = f.ahead.PlaceOf(pair, 0);
+  if ((f.ahead.Flags(pair) & kFirstIsWindow) != 0) {
+    Load<true>(WindowSource(f.p, first, 0), f.batch);
+    Copy<true>(WindowSource(f.p, first, 1), f.shared.stage);
   } else {
-    if (Begins(step)) ptx::BarrierWait(&shared.empty[tile][half], phase);
-    Store(batch, step, shared.keys[tile]);
+    Load<false>(LatentSource(f.p, first, kLeft), f.batch);
+    Copy<false>(LatentSource(f.p, f.ahead.PlaceOf(pair, 1), kRight), f.shared.stage);
   }
-  if (Ends(step)) ArriveOfWarp(&shared.full[tile][half]);
-  now.Next(ahead);
-  if (later.step() >= 0) {
-    const Source source(p, ahead, later.pair(), later.step());
-    if constexpr (kStaged) {
-      Copy(source, shared.stage);
+  ptx::EndCopyGroup();
+}
+
+// A pair of tiles of latents: four steps; in the end the next pair's first two are on their way.
+__device__ inline void FillLatents(Filling& f) {
+  const int pair = f.pair;
+  const Place first = f.ahead.PlaceOf(pair, 0), second = f.ahead.PlaceOf(pair, 1);
+  f.Wait(0, kLeft, f.batch);
+  StoreLatents(f.batch, f.Half(0, kLeft));
+  f.Arrive(0, kLeft);
+  Batch right;
+  Load<false>(LatentSource(f.p, first, kRight), right);
+  {
+    Batch staged = f.Staged();
+    f.Wait(1, kRight, staged);
+    StoreLatents(staged, f.Half(1, kRight));
+    f.Arrive(1, kRight);
+    Copy<false>(LatentSource(f.p, second, kLeft), f.shared.stage);
+    ptx::EndCopyGroup();
+  }
+  f.Wait(0, kRight, right);
+  StoreLatents(right, f.Half(0, kRight));
+  f.Arrive(0, kRight);
+  const bool next_is_window = (f.ahead.Flags(pair + 1) & kFirstIsWindow) != 0;
+  const Place next = f.ahead.PlaceOf(pair + 1, 0);
+  if (next_is_window) {
+    Load<true>(WindowSource(f.p, next, 0), f.batch);
+  } else {
+    Load<false>(LatentSource(f.p, next, kLeft), f.batch);
+  }
+  ptx::EndCopyGroup();
+  Batch staged = f.Staged();
+  f.Wait(1, kLeft, staged);
+  StoreLatents(staged, f.Half(1, kLeft));
+  f.Arrive(1, kLeft);
+  if (next_is_window) {
+    Copy<true>(WindowSource(f.p, next, 1), f.shared.stage);
+  } else {
+    Copy<false>(LatentSource(f.p, f.ahead.PlaceOf(pair + 1, 1), kRight), f.shared.stage);
+  }
+  ptx::EndCopyGroup();
+}
+
+// A pair of tiles of window keys, or one of them and one of latents: a half of a tile of window keys is two steps, of which the
+// second comes through the stage; latents come through registers.
+__device__ inline void FillWindows(Filling& f) {
+  const int pair = f.pair;
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    // Left of the first and right of the second, then right and left.
+    f.Wait(0, half, f.batch);
+    StoreWindow(f.batch, f.Half(0, half));
+    StoreWindow(f.Staged(), f.Half(0, half) + 2 * kChunkBytes);
+    f.Arrive(0, half);
+    const uint32_t other = static_cast<uint32_t>(1 - half);
+    const Place second = f.ahead.PlaceOf(pair, 1);
+    const bool is_window = (f.ahead.Flags(pair) & kSecondIsWindow) != 0;
+    if (is_window) {
+      Load<true>(WindowSource(f.p, second, other * 2), f.batch);
+      Copy<true>(WindowSource(f.p, second, other * 2 + 1), f.shared.stage);
     } else {
-      Load(source, batch);
+      Load<false>(LatentSource(f.p, second, other), f.batch);
     }
-    later.Next(ahead);
+    ptx::EndCopyGroup();
+    ptx::EndCopyGroup();
+    f.Wait(1, static_cast<int>(other), f.batch);
+    if (is_window) {
+      StoreWindow(f.batch, f.Half(1, static_cast<int>(other)));
+      StoreWindow(f.Staged(), f.Half(1, static_cast<int>(other)) + 2 * kChunkBytes);
+    } else {
+      StoreLatents(f.batch, f.Half(1, static_cast<int>(other)));
+    }
+    f.Arrive(1, static_cast<int>(other));
+    if (half == 0) {
+      const Place first = f.ahead.PlaceOf(pair, 0);
+      Load<true>(WindowSource(f.p, first, 2), f.batch);
+      Copy<true>(WindowSource(f.p, first, 3), f.shared.stage);
+      ptx::EndCopyGroup();
+      ptx::EndCopyGroup();
+    } else {
+      BeginPair(f, pair + 1);
+    }
   }
-  if constexpr (kStaged) ptx::EndCopyGroup();
 }
 
 // All producers.
 __device__ inline void Produce(const SparseParams& p, Shared& shared) {
-  int pair = 0;
-  LookAhead ahead(p, shared.ahead[Producer() / kWarp]);
+  LookAhead ahead(p, shared);
   for (int i = -3; i < 0; ++i) ahead.Advance<0>(p, i);
-  uint32_t phase = 1;  // of the empty barriers: one turn a pair
-  int item = static_cast<int>(blockIdx.x);
-  for (int count = 0; item < p.num_items; item += static_cast<int>(gridDim.x), ++count) {
-    // The first query is the consumers' work.
-    if (count != 0) {
-      FillQuery<8>(QueryOf(p, item), shared.query, Producer(), [&] { ptx::BarrierWait(&shared.query_empty, (count & 1) ^ 1); });
+  Filling f{p, ahead, shared, {}, 0};
+  BeginPair(f, 0);
+  for (; (ahead.Flags(f.pair) & kEnd) == 0; ++f.pair) {
+    ahead.Advance<1>(p, f.pair);
+    if (Producer() == 0) PrefetchQuery(p, ahead.Item(f.pair) + static_cast<int>(gridDim.x), ahead.PairOfItem(f.pair));
+    if ((ahead.Flags(f.pair) & kFirstIsWindow) != 0) {
+      FillWindows(f);
+    } else {
+      FillLatents(f);
     }
-    if (threadIdx.x == kConsumers) {
-      const ItemKeys keys = KeysOf(p, ahead.Row(count));
-      shared.window = keys.window;
-      shared.latents = keys.latents;
-    }
-    ArriveOfWarp(&shared.query_full);
-    Steps now(ahead, pair), later = now;
-    Batch batch;
-    Load(Source(p, ahead, pair, later.step()), batch);
-    later.Next(ahead);
-    Copy(Source(p, ahead, pair, later.step()), shared.stage);
-    ptx::EndCopyGroup();
-    later.Next(ahead);
-    const int next = item + static_cast<int>(gridDim.x), first_pair = pair;
-    do {
-      ahead.Advance<1>(p, pair);
-      if (threadIdx.x == kConsumers) PrefetchQuery(p, next, pair - first_pair);
-      // Four, six or eight steps.
-      do {
-        RunStep<false>(p, ahead, phase, now, later, batch, shared);
-        RunStep<true>(p, ahead, phase, now, later, batch, shared);
-        if (now.pair() != pair) break;
-        ptx::EndCopyGroup();
-      } while (true);
-      phase ^= 1;
-      ++pair;
-    } while (now.step() >= 0);
   }
 }
 

@@ -43,15 +43,21 @@ struct RowNumbers {
   int position, floor, request, count, first_page;
 };
 
+// Where a key lies, in units of 16 bytes from its cache's begin: caches can be larger than 4 GiB.
+struct Place {
+  uint32_t codes;  // kNoKey: no key
+  uint32_t scales;
+};
+constexpr uint32_t kNoKey = ~0u;
+
 // What a producer warp looks up (sparse_places_sm90.cuh), by pair % kRing and key.
 enum PairFlags { kFirstIsWindow = 1, kSecondIsWindow = 2, kFirst = 4, kEnd = 8 };  // tiles; of an item; no pair any more
-struct Ahead {
-  RowNumbers rows[kRowRing];          // by the number of the item
-  int indices[kRing][2 * kWarpKeys];  // position or chosen latent, -1: no key
-  int places[kRing][2 * kWarpKeys];   // page or block; then that times 128 plus the row in it, -1: no key
-  int requests[kRing];
-  int flags[kRing];
-  int item, number, pair;             // of the next pair to begin with: its item, that one's number, and the pair in it
+struct alignas(16) Ahead {
+  int4 next;                        // of the next pair to begin with: item, the item's number, pair in it; the item's pairs
+  int4 item[2];                     // first position, window keys, latents, request; tiles of window keys, first page, row
+  int2 keys[kRing][2 * kWarpKeys];  // position or chosen latent (-1: no key), and page or block; then a Place
+  int4 pairs[kRing];                // flags, request, item, the item's number + 65536 * the pair in it
+  RowNumbers rows[kRowRing];        // by the number of the item
 };
 
 // A step on its way, each producer's own (sparse_produce_sm90.cuh).
@@ -68,9 +74,6 @@ struct Shared {
   float sums[2][kHeads];
   Stage stage;
   Ahead ahead[kProducers / kWarp];
-  int window;   // keys of the current item
-  int latents;
-  uint64_t query_full, query_empty;
   uint64_t full[2][2];  // [tile][half]
   uint64_t empty[2][2];
 };

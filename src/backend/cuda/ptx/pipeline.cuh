@@ -47,6 +47,23 @@ __device__ inline void BarrierWait(uint32_t barrier, uint32_t parity) {
 }
 __device__ inline void BarrierWait(uint64_t* barrier, uint32_t parity) { BarrierWait(SharedAddress(barrier), parity); }
 
+// The same; the result is 0, which the compiler does not know: what is computed with it stays behind the wait.
+__device__ inline uint32_t BarrierWaitZero(uint64_t* barrier, uint32_t parity) {
+  uint32_t zero;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 0, 1, done;\n"
+      "@!done bra again;\n"
+      "}\n"
+      : "=r"(zero)
+      : "r"(SharedAddress(barrier)), "r"(parity)
+      : "memory");
+  return zero;
+}
+
 // Copies bytes (a multiple of 16, both addresses 16-byte aligned) from global to shared memory.
 __device__ inline void BulkCopy(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global),
