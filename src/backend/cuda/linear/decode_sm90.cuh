@@ -25,11 +25,8 @@ struct ChunkPlaces {
   uint32_t odd_scales;
 };
 
-// 2^(code - 127) twice, as bf16; byte `index` of the scales is the code.
-template <int kIndex>
-__device__ inline uint32_t ScalePair(uint32_t scales) {
-  return __byte_perm(scales, 0, kIndex == 0 ? 0x4040 : 0x4141) << 7;
-}
+// 2^(code - 127) of the codes in the two bytes of `scales`, as bf16.
+__device__ inline uint32_t ScalePair(uint32_t scales) { return __byte_perm(scales, 0, 0x4140) << 7; }
 
 // Places of a thread in a chunk at 0, for the rows of a parity. Load brings the thread's words, Decode<half> makes the operands
 // of 32 inputs of them.
@@ -72,21 +69,21 @@ struct ChunkDecoder<WeightFormat::kFp8Tile32> {
   __device__ void Load(const ChunkPlaces& at) {
     words[0] = ptx::LoadShared4(at.even);
     words[1] = ptx::LoadShared4(at.odd);
-    scales[0] = ptx::LoadShared16(at.even_scales);
-    scales[1] = ptx::LoadShared16(at.odd_scales);
+    scales[0] = ScalePair(ptx::LoadShared16(at.even_scales));
+    scales[1] = ScalePair(ptx::LoadShared16(at.odd_scales));
   }
 
   template <int kHalf>
   __device__ void Decode(Fragments& a) const {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      const uint32_t scale = ScalePair<kHalf>(scales[parity]);
+      const uint32_t scale = scales[parity];
       const uint32_t pair[2] = {kHalf == 0 ? words[parity].x : words[parity].z, kHalf == 0 ? words[parity].y : words[parity].w};
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const uint32_t w = pair[step];
-        a[step][parity] = ptx::MulBf16x2(w & 0x87F087F0u, scale);
-        a[step][2 + parity] = ptx::MulBf16x2((w << 4 & 0x80F080F0u) | (w >> 4 & 0x07000700u), scale);
+        a[step][parity] = ptx::MulBf16x2ByHalf<kHalf>(w & 0x87F087F0u, scale);
+        a[step][2 + parity] = ptx::MulBf16x2ByHalf<kHalf>((w << 4 & 0x80F080F0u) | (w >> 4 & 0x07000700u), scale);
       }
     }
   }
@@ -103,15 +100,15 @@ struct ChunkDecoder<WeightFormat::kFp4Row32> {
   __device__ void Load(const ChunkPlaces& at) {
     words[0] = ptx::LoadShared2(at.even);
     words[1] = ptx::LoadShared2(at.odd);
-    scales[0] = ptx::LoadShared16(at.even_scales);
-    scales[1] = ptx::LoadShared16(at.odd_scales);
+    scales[0] = ScalePair(ptx::LoadShared16(at.even_scales));
+    scales[1] = ScalePair(ptx::LoadShared16(at.odd_scales));
   }
 
   // Register i of the eight that two words hold.
   template <int kRegister>
   __device__ static uint32_t Spread(const uint2& w) {
     constexpr bool kMixed = kRegister == 4 || kRegister == 7, kFirst = kRegister == 0 || kRegister == 2 || kRegister == 5;
-    const uint32_t source = kMixed ? (w.x & kFp4FirstMask) | (w.y & ~kFp4FirstMask) : kFirst ? w.x : w.y;
+    const uint32_t source = kMixed ? ptx::SelectBits(kFp4FirstMask, w.x, w.y) : kFirst ? w.x : w.y;
     const uint32_t turned = kRegister < 5 ? __funnelshift_r(source, source, 2 * kRegister) : source << (16 - 2 * kRegister);
     return turned & 0x81C081C0u;
   }
@@ -120,12 +117,12 @@ struct ChunkDecoder<WeightFormat::kFp4Row32> {
   __device__ void Decode(Fragments& a) const {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      const uint32_t scale = ScalePair<kHalf>(scales[parity]);
+      const uint32_t scale = scales[parity];
       const uint2& w = words[parity];
-      a[0][parity] = ptx::MulBf16x2(Spread<4 * kHalf>(w), scale);
-      a[0][2 + parity] = ptx::MulBf16x2(Spread<4 * kHalf + 1>(w), scale);
-      a[1][parity] = ptx::MulBf16x2(Spread<4 * kHalf + 2>(w), scale);
-      a[1][2 + parity] = ptx::MulBf16x2(Spread<4 * kHalf + 3>(w), scale);
+      a[0][parity] = ptx::MulBf16x2ByHalf<kHalf>(Spread<4 * kHalf>(w), scale);
+      a[0][2 + parity] = ptx::MulBf16x2ByHalf<kHalf>(Spread<4 * kHalf + 1>(w), scale);
+      a[1][parity] = ptx::MulBf16x2ByHalf<kHalf>(Spread<4 * kHalf + 2>(w), scale);
+      a[1][2 + parity] = ptx::MulBf16x2ByHalf<kHalf>(Spread<4 * kHalf + 3>(w), scale);
     }
   }
 };

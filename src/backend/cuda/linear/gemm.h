@@ -63,8 +63,9 @@ struct GemmConfig {
   int tokens;  // of a token tile at most, a multiple of 8; a tile is multiplied with as few columns as its tokens need
   bool split;  // spans are work items: their sums are joined afterwards
 };
-inline constexpr int kTokensWide = 128;  // of a tile at most
-inline constexpr int kTokensFew = 64;    // at most for the kernel with a finer choice of widths
+inline constexpr int kTokensWide = 128;   // of a tile at most
+inline constexpr int kTokensFew = 64;     // at most with a finer choice of widths, with three parts, or where a block adds up spans
+inline constexpr int kTokensFewest = 32;  // at most for the narrowest kernel that adds up spans of three parts
 
 // Tiles of 64 outputs that a block multiplies side by side.
 inline constexpr int kBlockTiles = 4;
@@ -72,6 +73,9 @@ inline constexpr int kBlockTiles = 4;
 // Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.
 // `tiles` are the output tiles of the whole op, `num_chunks` those of a row.
 int Spans(int64_t tiles, int64_t num_chunks, int parts);
+
+// Most tokens of a tile.
+constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 || totals ? kTokensFew : kTokensWide; }
 
 // What ChooseGemm asks about a product: `tiles` and `num_chunks` as above, `rows` tokens of each of `problems` problems.
 struct GemmShape {
@@ -96,6 +100,7 @@ struct GemmMemory {
   int num_stages;
   int total_bytes;
 };
-GemmMemory PlanMemory(int tokens, WeightFormat format, int parts);
+// `totals`: a block adds up spans; its stages hold one chunk.
+GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals);
 
 }  // namespace deepinfer::backend::cuda

@@ -16,6 +16,9 @@ constexpr int64_t kSpanChunksMin = 8;
 // The tensor core truncates when it adds; with three parts per step the sums of a span must stay short to keep fp32's worth.
 constexpr int64_t kSpanChunksFp32 = 16;
 
+// Sums of spans that are joined afterwards stay in the second-level cache.
+constexpr int64_t kSpanBytesMax = int64_t{40} << 20;
+
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Cycles of a product, about: rounds of blocks, each chunk bound by the tensor cores, by decoding, or by what the second-level
@@ -29,10 +32,10 @@ double Cycles(const GemmShape& shape, int64_t spans, int tokens, bool split) {
   const double busy = static_cast<double>(std::min(items, kMultiprocessors)) / kMultiprocessors;
   const double chunk = std::max({400.0, 8 * columns * shape.parts, bytes / std::min(60.0, 33.0 / busy)});
   const double chunks = static_cast<double>(split ? CeilDiv(shape.num_chunks, spans) : shape.num_chunks);
-  const double outputs = static_cast<double>(shape.tiles / shape.problems * kTileRows * shape.rows * shape.problems) * 4;
-  // Joining: a launch, and sums written and read; else the sums of a block are read and written again at the end of each span.
+  const double outputs = static_cast<double>(shape.tiles * kTileRows * shape.rows) * 4;
+  // Joining: a launch, and sums written and read.
   const double ends = split ? 4000 + 2 * outputs * static_cast<double>(spans) / (33.0 * kMultiprocessors)
-                            : rounds * static_cast<double>(spans - 1) * (1000 + columns * 16);
+                            : rounds * static_cast<double>(spans - 1) * 300;
   return rounds * (chunks * chunk + 2000) + ends;
 }
 
@@ -47,27 +50,29 @@ int Spans(int64_t tiles, int64_t num_chunks, int parts) {
 
 GemmConfig ChooseGemm(const GemmShape& shape) {
   const int64_t spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
-  const auto rounded = static_cast<int>(std::min<int64_t>(CeilDiv(std::max<int64_t>(shape.rows, 1), kGroupRows) * kGroupRows, kTokensWide));
-  GemmConfig best{rounded, false};
-  if (spans == 1 || !shape.can_split) return best;
-  double least = Cycles(shape, spans, rounded, false);
-  for (const GemmConfig& config : {GemmConfig{rounded, true}, GemmConfig{std::min(rounded, kTokensFew), true}}) {
-    const double cycles = Cycles(shape, spans, config.tokens, true);
+  const auto rounded = [&](int most) {
+    return static_cast<int>(std::min<int64_t>(CeilDiv(std::max<int64_t>(shape.rows, 1), kGroupRows) * kGroupRows, most));
+  };
+  GemmConfig best{rounded(TileTokensMax(shape.parts, spans > 1)), false};
+  if (spans == 1 || !shape.can_split || spans * shape.tiles * kTileRows * shape.rows * 4 > kSpanBytesMax) return best;
+  double least = Cycles(shape, spans, best.tokens, false);
+  for (const int tokens : {rounded(TileTokensMax(shape.parts, false)), rounded(kTokensFew)}) {
+    const double cycles = Cycles(shape, spans, tokens, true);
     if (cycles < least) {
       least = cycles;
-      best = config;
+      best = {tokens, true};
     }
   }
   return best;
 }
 
-GemmMemory PlanMemory(int tokens, WeightFormat format, int parts) {
+GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals) {
   constexpr int kStagesGood = 4;
   GemmMemory memory{};
   memory.part_bytes = tokens * kChunkCols * 2;
   // One atom for the barriers, one for the alignment of the whole.
   const int room = kSharedBytesMax - 2 * kAtomBytes;
-  for (memory.stage_chunks = tokens <= kTokensFew ? 2 : 1; memory.stage_chunks > 0; --memory.stage_chunks) {
+  for (memory.stage_chunks = tokens <= kTokensFew && !totals ? 2 : 1; memory.stage_chunks > 0; --memory.stage_chunks) {
     const int bytes = memory.stage_chunks * (parts * memory.part_bytes + kBlockTiles * ChunkBytes(format));
     memory.stage_bytes = (bytes + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
     memory.num_stages = std::min(room / memory.stage_bytes, kStagesMax);

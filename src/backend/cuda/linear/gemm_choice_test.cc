@@ -23,7 +23,7 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
             for (const bool can_split : {false, true}) {
               const GemmConfig config = ChooseGemm({tiles, chunks, 1, rows, parts, format, can_split});
               EXPECT_GE(config.tokens, std::min<int64_t>(rows, kTokensFew));
-              EXPECT_LE(config.tokens, kTokensWide);
+              EXPECT_LE(config.tokens, TileTokensMax(parts, spans > 1 && !config.split));
               EXPECT_EQ(config.tokens % 8, 0);
               EXPECT_FALSE(config.split && (spans == 1 || !can_split));
             }
@@ -35,14 +35,16 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
 }
 
 TEST(GemmChoice, StagesFitSharedMemory) {
-  for (int tokens = 8; tokens <= kTokensWide; tokens += 8) {
-    for (const int parts : {1, 3}) {
-      for (const WeightFormat format : kFormats) {
-        const GemmMemory memory = PlanMemory(tokens, format, parts);
-        EXPECT_GE(memory.num_stages, 2) << tokens << " tokens, " << parts << " parts";
-        EXPECT_LE(memory.num_stages, kStagesMax);
-        EXPECT_LE(memory.total_bytes, kSharedBytesMax);
-        EXPECT_EQ(memory.part_bytes % 1024, 0);
+  for (const int parts : {1, 3}) {
+    for (const bool totals : {false, true}) {
+      for (int tokens = 8; tokens <= TileTokensMax(parts, totals); tokens += 8) {
+        for (const WeightFormat format : kFormats) {
+          const GemmMemory memory = PlanMemory(tokens, format, parts, totals);
+          EXPECT_GE(memory.num_stages, 3) << tokens << " tokens, " << parts << " parts";
+          EXPECT_LE(memory.num_stages, kStagesMax);
+          EXPECT_LE(memory.total_bytes, kSharedBytesMax);
+          EXPECT_EQ(memory.part_bytes % 1024, 0);
+        }
       }
     }
   }
@@ -61,7 +63,8 @@ TEST(GemmChoice, PublishedShapes) {
   EXPECT_TRUE(choose(20, 80, 1).split);
   EXPECT_TRUE(choose(20, 80, 256).split);
   EXPECT_FALSE(choose(80, 128, 8192).split);
-  EXPECT_EQ(choose(80, 128, 8192).tokens, kTokensWide);
+  EXPECT_EQ(choose(80, 128, 8192).tokens, kTokensFew);
+  EXPECT_EQ(choose(512, 20, 8192).tokens, kTokensWide);
   EXPECT_FALSE(choose(512, 20, 1).split);
 }
 

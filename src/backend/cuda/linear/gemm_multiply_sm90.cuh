@@ -98,8 +98,8 @@ struct SpanLoop {
       ptx::BarrierWait(shared.Full(ring.stage), ring.phase);
       const uint32_t stage = shared.Stage(ring.stage), inputs = ptx::SwizzledOperandLow(stage);
       Chunk(stage, inputs, before);
-      // A wide tile has no registers for a second copy of this, and stages long enough.
-      if constexpr (kColumns <= kTokensFew) {
+      // One copy of this where registers are few: a wide tile, whose stages are long enough with a chunk, and a second set of sums.
+      if constexpr (kColumns <= kTokensFew && !Traits::kTotals) {
         if (shared.memory.stage_chunks == 2 && left > 1) Chunk(stage + Traits::kChunk, inputs + chunk_inputs, -1);
       }
       before = ring.stage;

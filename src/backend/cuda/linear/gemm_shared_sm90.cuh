@@ -18,10 +18,12 @@ struct Widths {
   static constexpr int kMost = std::max({kColumns...});
 };
 
-template <WeightFormat kFormat_, int kParts_, typename Columns_>
+// kTotals: items have several spans, which are added up in a second set of sums.
+template <WeightFormat kFormat_, int kParts_, bool kTotals_, typename Columns_>
 struct GemmKernelTraits {
   static constexpr WeightFormat kFormat = kFormat_;
   static constexpr int kParts = kParts_;
+  static constexpr bool kTotals = kTotals_;
   using Columns = Columns_;
   static constexpr int kThreads = (kBlockTiles + 1) * kWarpgroup;  // a consumer warpgroup a tile, and the producers
   // The producer leaves its registers to the consumers. A block starts with what 64K registers give every thread, in

@@ -6,7 +6,7 @@
 // two chunks of packed weights of every warpgroup and the matching chunks of activations into shared memory with bulk copies, and
 // run ahead into the next work item. A warpgroup decodes its chunk into registers and multiplies: A from registers, B from
 // shared memory. The warpgroups hold neighbouring tiles (for kSwiGlu, pairs of gate and up) and share the activations. A block
-// takes all spans of its outputs one after the other, and adds up in y; or each span is an item, with a y of its own.
+// takes all spans of its outputs one after the other, and adds them up in registers; or each span is an item, with a y of its own.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,20 +28,34 @@ struct Consumer {
   Ring ring = {};
 
   template <int kColumns>
+  __device__ void RunSpan(int span, float (&sums)[kColumns / 2]) {
+    SpanLoop<Traits, kColumns>{shared, places, SpanBegin(p, span + 1) - SpanBegin(p, span), ring, sums}.Run();
+  }
+
+  template <int kColumns>
   __device__ void RunItem(int index, int first_span) {
-    for (int span = first_span; span < SpanEnd(p, first_span); ++span) {
-      float sums[kColumns / 2];
-      SpanLoop<Traits, kColumns>{shared, places, SpanBegin(p, span + 1) - SpanBegin(p, span), ring, sums}.Run();
-      // Found anew: an item takes registers that the main loop needs.
-      const GemmItem item = GemmItem::Find(p, Anew(index));
-      if (Traits::kParts == 1 && p.epilogue == Epilogue::kSwiGlu) {
-        if (p.packed_y != nullptr) {
-          StorePackedSwiGlu(p, item, warpgroup, sums);
-        } else {
-          StoreSwiGlu(p, item, warpgroup, sums);
-        }
+    float sums[kColumns / 2];
+    if constexpr (Traits::kTotals) {
+      float span_sums[kColumns / 2];
+#pragma unroll
+      for (float& sum : sums) sum = 0.0f;
+      for (int span = first_span; span < SpanEnd(p, first_span); ++span) {
+        RunSpan<kColumns>(span, span_sums);
+#pragma unroll
+        for (int r = 0; r < kColumns / 2; ++r) sums[r] += span_sums[r];
+      }
+    } else {
+      RunSpan<kColumns>(first_span, sums);
+    }
+    // Found anew: an item takes registers that the main loop needs.
+    const GemmItem item = GemmItem::Find(p, Anew(index));
+    if (p.epilogue != Epilogue::kSwiGlu) {
+      StoreRows(p, item, warpgroup, sums);
+    } else if constexpr (Traits::kParts == 1 && !Traits::kTotals) {
+      if (p.packed_y != nullptr) {
+        StorePackedSwiGlu(p, item, warpgroup, sums);
       } else {
-        StoreRows(p, item, warpgroup, span > first_span, sums);
+        StoreSwiGlu(p, item, warpgroup, sums);
       }
     }
   }

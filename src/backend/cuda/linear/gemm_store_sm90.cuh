@@ -32,36 +32,25 @@ __device__ inline float* OutputPlace(const GemmParams& p, const GemmItem& item, 
   return p.y + int64_t{item.first_row + token} * p.y_stride + column;
 }
 
-// Calls act(value, place) for each accumulator that has an output. Without branches around the calls, so that many loads of them
-// are on their way at once.
-template <int kRegs, typename Act>
-__device__ void ForRows(int tokens, bool has_first, bool has_second, float* place, int64_t stride, float (&sums)[kRegs], const Act& act) {
-#pragma unroll
-  for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      act(sums[4 * j + e], place + e * stride, has_first && 8 * j + e < tokens);
-      act(sums[4 * j + 2 + e], place + e * stride + 8, has_second && 8 * j + e < tokens);
-    }
-  }
-}
-
-// Stores the sums of a span, added to those of the spans before where `add`.
 template <int kRegs>
-__device__ void StoreRows(const GemmParams& p, const GemmItem& item, int warpgroup, bool add, float (&sums)[kRegs]) {
+__device__ void StoreRows(const GemmParams& p, const GemmItem& item, int warpgroup, const float (&sums)[kRegs]) {
   const int tile = item.Tile(p, warpgroup);
   if (tile < 0) return;
   const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t), first = item.FirstOutput(p), end = first + p.problem_rows;
   const bool has_first = output >= first && output < end, has_second = output + 8 >= first && output + 8 < end;
+  const int64_t stride = p.y_stride;
   float* place = OutputPlace(p, item, FirstToken(t), output + item.MatrixOf(p, warpgroup) * p.problem_rows) +
                  (p.span_items == 1 ? 0 : item.span * p.span_y);
   const int tokens = item.rows - FirstToken(t);
-  const auto add_one = [](float& sum, const float* y, bool has) { sum = (has ? *y : 0.0f) + sum; };
-  if (add) ForRows(tokens, has_first, has_second, place, p.y_stride, sums, add_one);
-  const auto store_one = [](float sum, float* y, bool has) {
-    if (has) *y = sum;
-  };
-  ForRows(tokens, has_first, has_second, place, p.y_stride, sums, store_one);
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * j + e >= tokens) continue;
+      if (has_first) place[e * stride] = sums[4 * j + e];
+      if (has_second) place[e * stride + 8] = sums[4 * j + 2 + e];
+    }
+  }
 }
 
 // The value of an output whose gate and up are sums 4 j + e and 4 j + 2 + e.

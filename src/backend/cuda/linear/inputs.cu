@@ -12,6 +12,7 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kBlockChunks = 4;
 constexpr int kUnit = 8;  // values of a 16-byte unit; eight units are a row of an atom
 
 // FP8 round trip of the block of 32 channels that four neighbouring threads hold.
@@ -38,36 +39,49 @@ __device__ void StorePart(float (&v)[kUnit], uint8_t* out) {
   *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// One thread a unit: unit index = ((problem chunk) * row groups + group) * 64 + row * 8 + unit.
-__global__ void PackInputsKernel(PackInputsParams p, int parts, int64_t row_groups, uint8_t* out) {
+// Eight values of a row from `x` on, of which `valid` exist.
+__device__ void LoadUnit(const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
+  if (vectors && valid >= kUnit) {
+    const float4 a = reinterpret_cast<const float4*>(x)[0], b = reinterpret_cast<const float4*>(x)[1];
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kUnit; ++i) v[i] = i < valid ? x[i] : 0.0f;
+}
+
+// A block packs the atoms of a row group in four chunks: grid (row groups, chunks of all problems / 4). One thread a unit.
+// vectors: rows of x, and the ups behind the gates, begin at multiples of 16 bytes.
+__global__ void __launch_bounds__(kThreads) PackInputsKernel(PackInputsParams p, int parts, int chunks, bool vectors, uint8_t* out) {
   ptx::GridTrigger();
   ptx::GridWait();
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int unit = static_cast<int>(at % kUnit), row_in_group = static_cast<int>(at / kUnit % kGroupRows);
-  const int64_t group = at / (kUnit * kGroupRows) % row_groups, chunk = at / (kUnit * kGroupRows * row_groups);
-  const int64_t chunks = NumChunks(p.cols);
-  if (chunk >= p.problems * chunks) return;  // whole warps: an atom is two warps
-  const int64_t row = group * kGroupRows + row_in_group, col = chunk % chunks * kChunkCols + unit * kUnit;
+  const int t = static_cast<int>(threadIdx.x), unit = t % kUnit, row_in_group = t / kUnit % kGroupRows;
+  const int problem_chunk = static_cast<int>(blockIdx.y) * kBlockChunks + t / (kUnit * kGroupRows);
+  const int problem = p.problems == 1 ? 0 : problem_chunk / chunks, chunk = problem_chunk - problem * chunks;
+  if (problem >= p.problems || chunk >= chunks) return;  // whole warps: an atom is two warps
+  const int64_t row = int64_t{blockIdx.x} * kGroupRows + row_in_group;
   int64_t source = row < p.rows ? row : -1;
   if (source >= 0 && p.row_map != nullptr) {
     const int32_t mapped = p.row_map[row];
     source = mapped < 0 || !p.keep_rows ? mapped : row;
   }
-  float v[kUnit];
-  const float* x = p.x + source * p.x_stride + chunk / chunks * p.cols + col;
-#pragma unroll
-  for (int i = 0; i < kUnit; ++i) v[i] = source >= 0 && col + i < p.cols ? x[i] : 0.0f;
+  float v[kUnit] = {};
+  const int64_t col = int64_t{chunk} * kChunkCols + unit * kUnit, valid = source >= 0 ? p.cols - col : 0;
+  const float* x = p.x + source * p.x_stride + problem * p.cols + col;
+  LoadUnit(x, valid, vectors, v);
   if (p.gated) {
     const float weight = source >= 0 && p.row_weights != nullptr ? p.row_weights[row] : 1.0f;
+    float ups[kUnit] = {};
+    LoadUnit(x + p.cols, valid, vectors, ups);
 #pragma unroll
     for (int i = 0; i < kUnit; ++i) {
-      const float gate = fminf(v[i], p.limit);
-      const float up = source >= 0 && col + i < p.cols ? fminf(fmaxf(x[p.cols + i], -p.limit), p.limit) : 0.0f;
+      const float gate = fminf(v[i], p.limit), up = fminf(fmaxf(ups[i], -p.limit), p.limit);
       v[i] = weight * gate / (1.0f + expf(-gate)) * up;
     }
   }
   if (p.activations == Activations::kFp8) RoundTripFp8(v);
-  uint8_t* atom = out + (chunk * parts * row_groups + group) * kAtomBytes + row_in_group * 128 + (unit ^ row_in_group) * 16;
+  const int64_t row_groups = gridDim.x;
+  uint8_t* atom = out + (problem_chunk * parts * row_groups + blockIdx.x) * kAtomBytes + row_in_group * 128 + (unit ^ row_in_group) * 16;
   for (int part = 0; part < parts; ++part) StorePart(v, atom + part * row_groups * kAtomBytes);
 }
 
@@ -85,9 +99,9 @@ PackedInputs PackInputs(Context& context, const PackInputsParams& p) {
   const int64_t groups = (p.rows + kGroupRows - 1) / kGroupRows, chunks = p.problems * NumChunks(p.cols);
   const PackedInputs packed = RoomForInputs(context, p.rows, chunks, p.activations);
   if (packed.data == nullptr) return packed;
-  const int64_t units = chunks * groups * kGroupRows * kUnit;
-  const auto blocks = static_cast<unsigned>((units + kThreads - 1) / kThreads);
-  LaunchAfter(context, PackInputsKernel, blocks, kThreads, 0, p, packed.parts, groups, packed.data);
+  const bool vectors = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.cols % 4 == 0;
+  const dim3 grid(static_cast<unsigned>(groups), static_cast<unsigned>((chunks + kBlockChunks - 1) / kBlockChunks));
+  LaunchAfter(context, PackInputsKernel, grid, kThreads, 0, p, packed.parts, static_cast<int>(NumChunks(p.cols)), vectors, packed.data);
   return packed;
 }
 

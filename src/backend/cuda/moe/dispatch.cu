@@ -35,30 +35,36 @@ __global__ void CountKernel(DispatchParams p, int32_t* counts) {
 }
 
 // Inclusive sum over the threads of a block.
-__device__ int ScanBlock(int value, int* shared) {
-  shared[threadIdx.x] = value;
+__device__ uint64_t ScanBlock(uint64_t value) {
+  __shared__ uint64_t warps[kPlanThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const auto scan_warp = [&](uint64_t v) {
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const uint64_t before = __shfl_up_sync(kAllLanes, v, offset);
+      v += lane >= offset ? before : 0;
+    }
+    return v;
+  };
+  value = scan_warp(value);
+  if (lane == kWarp - 1) warps[warp] = value;
   __syncthreads();
-  for (int offset = 1; offset < kPlanThreads; offset *= 2) {
-    const int before = static_cast<int>(threadIdx.x) >= offset ? shared[threadIdx.x - offset] : 0;
-    __syncthreads();
-    shared[threadIdx.x] += before;
-    __syncthreads();
-  }
-  const int sum = shared[threadIdx.x];
+  if (warp == 0) warps[lane] = scan_warp(warps[lane]);
   __syncthreads();
-  return sum;
+  return warp == 0 ? value : value + warps[warp - 1];
 }
 
 // Thread e of a block of kPlanThreads has expert e with `count` slots: writes its token tiles and clears the positions that pad it;
 // returns its first position.
 __device__ int Plan(const DispatchParams& p, const Dispatch& d, int count) {
-  __shared__ int scan[kPlanThreads];
   __shared__ int used[3];  // positions, tiles, rest
   const int expert = static_cast<int>(threadIdx.x);
   const int padded = (count + kGroupRows - 1) / kGroupRows * kGroupRows;
   const int last = count % p.tile_tokens, rest = last > 0 && last <= p.rest_tokens ? 1 : 0;
   const int tiles = (count + p.tile_tokens - 1) / p.tile_tokens - rest;
-  const int position_end = ScanBlock(padded, scan), tile_end = ScanBlock(tiles, scan), rest_end = ScanBlock(rest, scan);
+  // Three sums at once, of 24, 20 and 20 bits.
+  const uint64_t ends = ScanBlock(static_cast<uint64_t>(padded) | static_cast<uint64_t>(tiles) << 24 | static_cast<uint64_t>(rest) << 44);
+  const int position_end = static_cast<int>(ends & 0xFFFFFF), tile_end = static_cast<int>(ends >> 24 & 0xFFFFF);
+  const int rest_end = static_cast<int>(ends >> 44);
   const int begin = position_end - padded;
   for (int i = 0; i < tiles; ++i) {
     d.tiles[tile_end - tiles + i] = {expert, begin + i * p.tile_tokens, min(p.tile_tokens, count - i * p.tile_tokens)};
@@ -92,45 +98,55 @@ __device__ void Place(const DispatchParams& p, const Dispatch& d, int64_t slot, 
   d.position_of_slot[slot] = position;
 }
 
-// All of it in one block, for few slots. Warp w has the w-th part of the slots.
+// All of it in one block, for few slots. Warp w has the w-th part of the slots, a lane at most kLaneSlots of them.
 __global__ void __launch_bounds__(kPlanThreads) SmallDispatchKernel(DispatchParams p, Dispatch d) {
-  constexpr int kWarps = kPlanThreads / kWarp;
-  __shared__ uint16_t before[kWarps][kSmallExpertsMax];  // slots of an expert in a warp, then in the warps before and its own so far
+  constexpr int kWarps = kPlanThreads / kWarp, kLaneSlots = static_cast<int>(kSmallSlotsMax) / kPlanThreads;
+  __shared__ uint32_t cleared[kWarps * kSmallExpertsMax / 2];
   __shared__ int begins[kSmallExpertsMax];
+  // [warp][expert]: slots of an expert in a warp, then in the warps before and its own so far.
+  auto* before = reinterpret_cast<uint16_t*>(cleared);
   ptx::GridTrigger();
-  ptx::GridWait();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  for (int i = thread; i < kWarps * kSmallExpertsMax; i += kPlanThreads) before[i / kSmallExpertsMax][i % kSmallExpertsMax] = 0;
-  __syncthreads();
+  for (int i = thread; i < kWarps * kSmallExpertsMax / 2; i += kPlanThreads) cleared[i] = 0;
+  ptx::GridWait();
   const int slots = static_cast<int>(p.rows * p.topk), experts = static_cast<int>(p.num_experts);
-  const int part = (slots + kPlanThreads - 1) / kPlanThreads * kWarp;
-  // Calls act(slot, expert, slots of the expert in lower lanes, whether this lane is its lowest, their number) for each slot.
-  const auto for_slots = [&](const auto& act) {
-    for (int at = warp * part; at < min((warp + 1) * part, slots); at += kWarp) {
-      const int slot = at + lane, chosen = slot < slots ? p.chosen[slot] : -1;
-      const bool valid = chosen >= 0 && chosen < experts;
-      const unsigned same = __match_any_sync(kAllLanes, chosen);
-      const int lower = __popc(same & ((1u << lane) - 1));
-      if (valid) act(slot, chosen, lower);
-      __syncwarp();
-      if (valid && lower == 0) before[warp][chosen] = static_cast<uint16_t>(before[warp][chosen] + __popc(same));
-      __syncwarp();
-    }
-  };
-  for_slots([](int, int, int) {});
+  const int rounds = (slots + kPlanThreads - 1) / kPlanThreads, first = warp * rounds * kWarp + lane;
+  int chosen[kLaneSlots], lower[kLaneSlots];  // the slot's expert or -1; slots of the same in lower lanes
+#pragma unroll
+  for (int i = 0; i < kLaneSlots; ++i) {
+    const int slot = first + i * kWarp;
+    chosen[i] = i < rounds && slot < slots ? p.chosen[slot] : -1;
+    if (chosen[i] >= experts) chosen[i] = -1;
+  }
+  __syncthreads();
+  uint16_t* own = before + warp * kSmallExpertsMax;
+#pragma unroll
+  for (int i = 0; i < kLaneSlots; ++i) {
+    const unsigned same = __match_any_sync(kAllLanes, chosen[i]);
+    lower[i] = __popc(same & ((1u << lane) - 1));
+    const int sooner = chosen[i] >= 0 ? own[chosen[i]] : 0;
+    __syncwarp();
+    if (chosen[i] >= 0 && lower[i] == 0) own[chosen[i]] = static_cast<uint16_t>(sooner + __popc(same));
+    lower[i] += sooner;
+    __syncwarp();
+  }
   __syncthreads();
   int count = 0;
   if (thread < experts) {
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const int own = before[w][thread];
-      before[w][thread] = static_cast<uint16_t>(count);
-      count += own;
+      const int in_warp = before[w * kSmallExpertsMax + thread];
+      before[w * kSmallExpertsMax + thread] = static_cast<uint16_t>(count);
+      count += in_warp;
     }
   }
   const int begin = Plan(p, d, count);
   if (thread < experts) begins[thread] = begin;
   __syncthreads();
-  for_slots([&](int slot, int expert, int lower) { Place(p, d, slot, begins[expert] + before[warp][expert] + lower); });
+#pragma unroll
+  for (int i = 0; i < kLaneSlots; ++i) {
+    if (chosen[i] >= 0) Place(p, d, first + i * kWarp, begins[chosen[i]] + own[chosen[i]] + lower[i]);
+  }
 }
 
 // One block an expert: its slots in ascending order.
@@ -157,16 +173,29 @@ __global__ void PlaceKernel(DispatchParams p, const int32_t* begins, Dispatch d)
   }
 }
 
-// grid (rows, columns / threads)
-__global__ void CombineKernel(CombineParams p) {
+__device__ void Add(float& sum, float v) { sum += v; }
+__device__ void Add(float4& sum, const float4& v) {
+  sum.x += v.x;
+  sum.y += v.y;
+  sum.z += v.z;
+  sum.w += v.w;
+}
+
+// grid (columns / threads, rows); T: float4 where rows are 16-byte aligned, `width` of them.
+template <typename T>
+__global__ void CombineKernel(CombineParams p, int width) {
   ptx::GridTrigger();
   ptx::GridWait();
-  const int64_t row = blockIdx.x, i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
-  if (i >= p.hidden) return;
-  float sum = 0.0f;
-  for (int64_t k = 0; k < p.topk; ++k) sum += p.outputs[p.position_of_slot[row * p.topk + k] * p.hidden + i];
-  if (p.shared != nullptr) sum += p.shared[row * p.hidden + i];
-  p.y[row * p.hidden + i] = sum;
+  const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (i >= width) return;
+  const int64_t row = blockIdx.y;
+  const auto* outputs = reinterpret_cast<const T*>(p.outputs);
+  const int32_t* positions = p.position_of_slot + row * p.topk;
+  T sum{};
+#pragma unroll 8
+  for (int k = 0; k < static_cast<int>(p.topk); ++k) Add(sum, outputs[int64_t{positions[k]} * width + i]);
+  if (p.shared != nullptr) Add(sum, reinterpret_cast<const T*>(p.shared)[row * width + i]);
+  reinterpret_cast<T*>(p.y)[row * width + i] = sum;
 }
 
 }  // namespace
@@ -201,8 +230,11 @@ Dispatch MakeDispatch(Context& context, const DispatchParams& p) {
 }
 
 void Combine(Context& context, const CombineParams& p) {
-  const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((p.hidden + kThreads - 1) / kThreads));
-  LaunchAfter(context, CombineKernel, grid, kThreads, 0, p);
+  // Outputs and sums of the shared expert are in scratch memory, which is aligned.
+  const bool vectors = p.hidden % 4 == 0 && reinterpret_cast<uintptr_t>(p.y) % 16 == 0;
+  const auto width = static_cast<int>(p.hidden / (vectors ? 4 : 1));
+  const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads), static_cast<unsigned>(p.rows));
+  LaunchAfter(context, vectors ? CombineKernel<float4> : CombineKernel<float>, grid, kThreads, 0, p, width);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -2,6 +2,7 @@
 // The experts (spec/model.md 5) as grouped matrix products: slots sorted by expert, gate and up with SwiGLU and the
 // routing weight in one kernel, down, and a sum over each row's choices in ascending order, the shared expert last.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/launch.h"
@@ -122,7 +123,12 @@ void RunPass(Context& context, const ExpertsParams& p) {
   routed.up_down = AddressTable(context, p.experts, p.num_experts);
   // Twice the mean, so that few experts need a second tile; a tile is multiplied no wider than its tokens. Beyond that full tiles.
   const int64_t mean = p.rows * p.topk / p.num_experts;
-  const int tile_tokens = mean <= kTokensFew / 4 ? kTokensFew / 2 : mean <= kTokensFew / 2 ? kTokensFew : kTokensWide;
+  int tile_tokens = mean <= kTokensFew / 4 ? kTokensFewest : mean <= kTokensFew / 2 ? kTokensFew : kTokensWide;
+  for (const auto& [w, matrices] : {std::pair{&p.experts[0].w1, 2}, std::pair{&p.experts[0].w2, 1}}) {
+    const int parts = NumParts(EffectiveActivations(p.activations, *w));
+    const GemmShape shape = ShapeOf(routed, *w, matrices, parts);
+    tile_tokens = std::min(tile_tokens, TileTokensMax(parts, Spans(shape.tiles, shape.num_chunks, parts) > 1));
+  }
   const int rest_tokens = tile_tokens == kTokensWide ? kTokensFew : 0;
   const Dispatch dispatch = MakeDispatch(context, {.rows = p.rows, .topk = p.topk, .num_experts = p.num_experts,
                                                    .tile_tokens = tile_tokens, .rest_tokens = rest_tokens,

@@ -13,6 +13,31 @@ __device__ inline uint32_t MulBf16x2(uint32_t a, uint32_t b) {
   return d;
 }
 
+// Both halves of a times the half kHalf of b.
+template <int kHalf>
+__device__ inline uint32_t MulBf16x2ByHalf(uint32_t a, uint32_t b) {
+  uint32_t d;
+  if constexpr (kHalf == 0) {
+    asm("{\n.reg .b16 low, high;\n.reg .b32 twice;\nmov.b32 {low, high}, %2;\n"
+        "mov.b32 twice, {low, low};\nmul.rn.bf16x2 %0, %1, twice;\n}\n"
+        : "=r"(d)
+        : "r"(a), "r"(b));
+  } else {
+    asm("{\n.reg .b16 low, high;\n.reg .b32 twice;\nmov.b32 {low, high}, %2;\n"
+        "mov.b32 twice, {high, high};\nmul.rn.bf16x2 %0, %1, twice;\n}\n"
+        : "=r"(d)
+        : "r"(a), "r"(b));
+  }
+  return d;
+}
+
+// Bits of a where the mask has ones, of b elsewhere: one instruction, which the compiler makes two or four of.
+__device__ inline uint32_t SelectBits(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(d) : "r"(mask), "r"(a), "r"(b));
+  return d;
+}
+
 // low and high rounded to nearest even.
 __device__ inline uint32_t PackBf16x2(float low, float high) {
   uint32_t d;
