@@ -91,7 +91,7 @@ class Checker {
   }
 
   // Goes on with what ends most: closing brackets, the keys of all "required" lists, short values, and else any byte that
-  // is allowed. null: not allowed so far, or not finished in 10,000 steps.
+  // is allowed. null: not allowed so far, or not finished in 20,000 steps.
   std::string Finish(const CompiledGrammar& grammar, const Json& schema, std::string text) {
     Matcher matcher(grammar);
     if (!matcher.AcceptBytes(text).ok()) return "null";
@@ -102,7 +102,7 @@ class Checker {
     outside.insert(outside.end(), {",0", ",\"\"", ",[", ",{", "0", "\"\"", "[", "{", "null", "true", "false"});
     std::vector<uint32_t> mask(vocabulary_->mask_words());
     std::mt19937 random(1);
-    for (int step = 0; step < 10'000 && !matcher.IsComplete(); ++step) {
+    for (int step = 0; step < 20'000 && !matcher.IsComplete(); ++step) {
       std::string next;
       const std::vector<std::string> inside{"\""};
       for (const std::string& candidate : InString(text) ? inside : outside) {

@@ -308,7 +308,7 @@ def where_cut(text):
 
 
 def with_ends(schema, characters):
-    """The same, but texts that must match a pattern somewhere have a last place for it, which leads there."""
+    """The same, but texts that must match a pattern somewhere end at a length, which leads to it."""
     if isinstance(schema, list):
         return [with_ends(item, characters) for item in schema]
     if not isinstance(schema, dict):
@@ -325,12 +325,13 @@ def finish(options, cut):
     def ask(questions):
         lines = "".join(json.dumps({"schema": json.dumps(schema), "finish": text}) + "\n" for schema, text in questions)
         answers = subprocess.run([options.check], input=lines, text=True, check=True, capture_output=True).stdout
-        return [json.loads(line).get("finished") for line in answers.splitlines()]
+        return [json.loads(line).get("finished") for line in answers.split("\n") if line]
 
     documents = ask(cut)
-    missing = [i for i, document in enumerate(documents) if document is None]
-    for i, document in zip(missing, ask([(with_ends(cut[i][0], len(cut[i][1]) + 200), cut[i][1]) for i in missing])):
-        documents[i] = document
+    for characters in (lambda text: 300, lambda text: len(text) + 200):
+        missing = [i for i, document in enumerate(documents) if document is None]
+        for i, document in zip(missing, ask([(with_ends(cut[i][0], characters(cut[i][1])), cut[i][1]) for i in missing])):
+            documents[i] = document
     return documents
 
 

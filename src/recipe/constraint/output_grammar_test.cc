@@ -296,6 +296,11 @@ TEST_F(OutputGrammarTest, StrictSchemasOfClients) {
                              R"({"a":{"type":"null"}},"additionalProperties":false})";
   EXPECT_FALSE(Takes("\"guided_json\":" + draft4, R"({"a":null,"b":1})"));
   EXPECT_TRUE(Takes(R"("response_format":{"type":"json_schema","json_schema":{"name":"t","schema":)" + draft4 + "}}", R"({"a":null})"));
+  const std::string anchor = R"({"$schema":"http://json-schema.org/draft-04/schema#","properties":{"a":{"$ref":"#one"}},)"
+                             R"("definitions":{"x":{"id":"#one","enum":[1]}}})";
+  const std::string by_anchor = R"("response_format":{"type":"json_schema","json_schema":{"name":"t","schema":)" + anchor + "}}";
+  EXPECT_TRUE(Takes(by_anchor, R"({"a":1})"));
+  EXPECT_FALSE(Takes(by_anchor, R"({"a":2})"));
   const std::string both = R"("tools":[)" + Tool("f", ",\"strict\":true,\"parameters\":" + kSchema) + "," +
                            Tool("g", ",\"parameters\":" + kSchema) + "]";
   EXPECT_FALSE(Takes(both, Block(Call("f", kAText))));
