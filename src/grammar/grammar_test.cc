@@ -143,6 +143,28 @@ TEST_F(GrammarTest, UsualSpelling) {
   EXPECT_TRUE(Accepts(Must(Constraint::JsonSchema(R"({"type":"integer","minimum":)" + many + "}"), options), many));
 }
 
+// Halves of surrogate pairs lead to nothing: no digit may come that makes one.
+TEST_F(GrammarTest, NoDeadEndInSurrogates) {
+  for (Spelling spelling : {Spelling::kAny, Spelling::kUsual}) {
+    for (const char* schema : {R"({"type":"string"})", R"({"type":"string","pattern":"^[^x]*$"})", R"({"type":"string","not":{"const":"x"}})",
+                               R"({"type":"object","additionalProperties":true})"}) {
+      const CompiledGrammar grammar = Must(Constraint::JsonSchema(schema), {.spelling = spelling});
+      const std::string open = schema[9] == 'o' ? "{\"" : "\"";
+      const auto digits = [&](const std::string& text) {
+        Matcher matcher(grammar);
+        EXPECT_TRUE(matcher.AcceptBytes(open + text).ok()) << text;
+        std::string allowed;
+        for (const char c : std::string("0123456789abcdef")) allowed += matcher.CanAcceptBytes(std::string(1, c)) ? std::string(1, c) : "";
+        return allowed;
+      };
+      EXPECT_EQ(digits("\\ud"), "0123456789ab") << schema;
+      EXPECT_EQ(digits("\\uD9e8\\u"), "d") << schema;
+      EXPECT_EQ(digits("\\uD9e8\\ud"), "cdef") << schema;
+      EXPECT_EQ(digits("\\uD9e8\\udd"), "0123456789abcdef") << schema;
+    }
+  }
+}
+
 // A member that must yet come has to find a key that is left.
 TEST_F(GrammarTest, NoDeadEndWhenKeysRunOut) {
   CompileOptions options;

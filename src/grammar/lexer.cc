@@ -52,6 +52,15 @@ bool CanBecome(uint32_t escape, uint32_t c, Spelling spelling) {
   return unit >> (16 - 4 * digits) == ValueOf(escape) || digits == 0;
 }
 
+// Whether there is any character that it can become: not where the digits so far make half of a surrogate pair alone.
+bool CanBecomeAny(uint32_t escape) {
+  const uint32_t stage = StageOf(escape);
+  if (stage <= kHex0 || (stage >= kPair && stage <= kPair0)) return true;
+  const uint32_t free_bits = 16 - 4 * (stage - (stage > kPair0 ? kPair0 : kHex0));
+  const uint32_t first = ValueOf(escape) << free_bits, last = first | ((1u << free_bits) - 1);
+  return stage > kPair0 ? last >= 0xDC00 && first <= 0xDFFF : first < 0xDC00 || last > 0xDFFF;
+}
+
 CodePointSet AsciiAlphanumeric() { return CodePointSet().Add('0', '9').Add('A', 'Z').Add('a', 'z'); }
 
 }  // namespace
@@ -282,6 +291,7 @@ LexId Lexer::ReadBytes(Alternatives from, std::string_view bytes) {
 // Whether some character that this unfinished escape can become leaves a live expression.
 bool Lexer::CanRead(ExprId expr, uint32_t escape) {
   const uint32_t stage = StageOf(escape);
+  if (!CanBecomeAny(escape)) return false;
   // Two cases are common: nearly any text, where some text begins with each character, and a literal.
   if (pool_->IsButForFinitely(expr, text_)) return true;
   if (uint32_t c = 0; pool_->FirstCharacter(expr, &c)) return CanBecome(escape, c, spelling_);
