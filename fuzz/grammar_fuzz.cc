@@ -14,29 +14,58 @@ namespace grammar = deepinfer::grammar;
 namespace {
 
 constexpr uint32_t kStop = 256, kMarker = 257;
+constexpr uint8_t kKinds = 10;
 
 std::shared_ptr<const grammar::Vocabulary> SmallVocabulary() {
   std::vector<std::string> tokens;
   for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
   tokens.insert(tokens.end(), {"", ""});
   for (const char* text : {"\",\"", "\":", "ab", "{\"", "\"}", "[1,", "12", "\\u00", "\xE6\xB1"}) tokens.emplace_back(text);
+  // Pieces of tool calls and tags, so that a walk gets into them.
+  for (const char* text : {"<", "</", ">\n", "<a>", "</a>", " calls>\n", "tool_calls>", " invoke name=\"", "f\">\n", "g\">",
+                           " parameter name=\"", "\" string=\"true\">", "\" string=\"false\">", " parameter>\n", " invoke>\n", " calls>"}) {
+    tokens.emplace_back(text);
+  }
   const uint32_t stop[] = {kStop}, special[] = {kMarker};
   return grammar::Vocabulary::Create(tokens, special, stop);
 }
 
+grammar::DsmlOptions Dsml(const std::string& text) {
+  grammar::DsmlOptions options;
+  options.dsml_token = kMarker;
+  options.required = text.size() % 2 == 0;
+  options.parallel = text.size() % 5 != 0;
+  options.v41 = text.size() % 3 != 0;
+  options.opener_in_prompt = options.required && text.size() % 4 == 0;
+  return options;
+}
+
 grammar::Constraint MakeConstraint(uint8_t kind, std::string text) {
-  switch (kind % 7) {
+  switch (kind % kKinds) {
     case 0: return grammar::Constraint::Regex(std::move(text));
     case 1: return grammar::Constraint::Grammar(std::move(text));
     case 2: return grammar::Constraint::Lark(std::move(text));
     case 3: return grammar::Constraint::StructuralTag(std::move(text));
-    case 4: return grammar::Constraint::Choice({text, text.substr(text.size() / 2), "x" + text});
-    case 5: {
-      grammar::DsmlOptions options;
-      options.dsml_token = kMarker;
-      options.required = text.size() % 2 == 0;
-      options.v41 = text.size() % 3 != 0;
-      return grammar::Constraint::Dsml({{"f", std::move(text), true}, {"g", "", false}}, options);
+    case 4: {  // a list, one choice a line
+      std::vector<std::string> choices;
+      for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        choices.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+      }
+      return grammar::Constraint::Choice(std::move(choices));
+    }
+    case 5:
+    case 6: return grammar::Constraint::Dsml({{"f", text, true}, {"g", "", false}}, Dsml(text));
+    case 7: {  // what stands beside the calls, or a tag whose begin, schema and end are made of the text
+      grammar::DsmlOptions options = Dsml(text);
+      (text.size() % 2 == 0 ? options.text_schema : options.text_regex) = text;
+      return grammar::Constraint::Dsml({{"f", R"({"properties":{"a":{"type":"string"},"b":{"type":"integer"}}})", true}}, options);
+    }
+    case 8: {
+      std::string tag = R"({"structures":[{"begin":"<a>","schema":)" + text + R"(,"end":"</a>"},{"begin":)";
+      deepinfer::AppendJsonString("<" + text.substr(0, 8), false, &tag);
+      return grammar::Constraint::StructuralTag(tag + R"(,"schema":{"type":"integer"},"end":"</"}],"triggers":["<"]})");
     }
     default: return grammar::Constraint::JsonSchema(std::move(text));
   }

@@ -23,6 +23,7 @@ seeds() {
     tokenizer_encode) ls tests/golden/*/README.md models/*/README.md ;;
     recipe_request) python3 fuzz/make_recipe_seeds.py "$build_dir/made_seeds/recipe_request" ;;
     safetensors) python3 fuzz/make_safetensors_seeds.py "$build_dir/made_seeds/safetensors" ;;
+    grammar) python3 fuzz/make_grammar_seeds.py "$build_dir/made_seeds/grammar" ;;
     http_request) python3 fuzz/make_http_seeds.py "$build_dir/made_seeds/http_request" ;;
   esac
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What constraints written to hurt cost their neighbours: tokens/s of four free requests, alone, beside four requests with
-// an ordinary schema, and beside four with a hostile one that are sent again whenever they end, compilation included (on a
-// thread of its own, as in the server). Rounds go through all in turn; figures are medians of rates relative to "free".
+// What constraints written to hurt cost their neighbours: tokens/s of four free requests, alone, beside four more free ones
+// (what any four cost), beside four with an ordinary schema, and beside four with a hostile one that are sent again whenever
+// they end, compilation included (on a thread of its own, as in the server). Rounds go through all in turn; figures are
+// medians of rates relative to "nobody".
 //   hostile_bench [MODEL_DIR] [THREADS] [ROUNDS]
 #include <algorithm>
 #include <atomic>
@@ -33,7 +34,8 @@ GenerationRequest Plain(uint64_t seed) {
 
 struct Neighbour {
   const char* name;
-  std::vector<Constraint> constraints;  // empty: free requests too
+  std::vector<Constraint> constraints;
+  bool free = false;  // requests without a constraint
 };
 
 std::vector<Neighbour> Neighbours() {
@@ -51,6 +53,7 @@ std::vector<Neighbour> Neighbours() {
   const auto unique = Constraint::JsonSchema(R"({"type":"array","uniqueItems":true,"minItems":50,"items":{"type":"object",
       "additionalProperties":{"type":"integer"}}})");
   return {{"nobody", {}},
+          {"four free", {}, true},
           {"free text", {Constraint::Regex("[^]*")}},
           {"ordinary schema", {ordinary}},
           {"exponential regex", {Constraint::Regex("(a|b|c)*a(a|b|c){25}x"), Constraint::Regex("([a-z]+ )*(.*e.*){12}x")}},
@@ -63,7 +66,7 @@ std::vector<Neighbour> Neighbours() {
 class Hurt {
  public:
   Hurt(Engine* engine, const Neighbour& neighbour) : engine_(engine), neighbour_(neighbour) {
-    if (!neighbour.constraints.empty()) thread_ = std::thread([this] { Loop(); });
+    if (neighbour.free || !neighbour.constraints.empty()) thread_ = std::thread([this] { Loop(); });
   }
   ~Hurt() {
     stop_ = true;
@@ -76,16 +79,17 @@ class Hurt {
     uint64_t seed = 100;
     std::vector<GenerationId> running;
     while (!stop_) {
-      const Constraint& constraint = neighbour_.constraints[seed % neighbour_.constraints.size()];
-      const auto compiled = grammar::Compile(constraint, engine_->grammar_vocabulary(), {.cancel = &stop_});
-      if (!compiled.ok()) {
-        ++refused;
-        ++seed;
-        continue;
-      }
       GenerationRequest request = Plain(seed++);
       request.max_tokens = 400;
-      request.grammar = std::make_shared<const grammar::CompiledGrammar>(*compiled);
+      if (!neighbour_.free) {
+        const Constraint& constraint = neighbour_.constraints[seed % neighbour_.constraints.size()];
+        const auto compiled = grammar::Compile(constraint, engine_->grammar_vocabulary(), {.cancel = &stop_});
+        if (!compiled.ok()) {
+          ++refused;
+          continue;
+        }
+        request.grammar = std::make_shared<const grammar::CompiledGrammar>(*compiled);
+      }
       std::string why;
       const GenerationId id = engine_->Submit(
           request, [this](const Output& output) { if (output.finished) ++(output.reason == FinishReason::kError ? failed : ended); }, &why);
@@ -145,7 +149,7 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     for (size_t n = 0; n < neighbours.size(); ++n) {
       Hurt hurt(engine.get(), neighbours[n]);
-      if (!neighbours[n].constraints.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (n > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
       const auto [rate, wait] = Measure(engine.get(), static_cast<uint64_t>(round) * 10);
       rates[n].push_back(rate);
       waits[n].push_back(wait);
