@@ -170,10 +170,10 @@ TEST_F(CacheOps, CompressReadsTheRingAndThenUpdatesIt) {
 }
 
 TEST_F(CacheOps, IndexSelectEqualsTheReferenceWithTies) {
-  for (const Shape& shape : {Shape{32, 128, 64, 1}, Shape{32, 32, 16, 2}}) {
+  for (const Shape& shape : {Shape{32, 128, 64, 1}, Shape{32, 128, 64, 2}, Shape{32, 32, 16, 2}}) {
     MakeCaches(shape);
     constexpr int64_t kTopk = 40, kBlockSize = 8, kBlocksMax = 12;
-    const int64_t heads = shape.index_dim == 128 ? 8 : 4;  // eight heads of 128: the tensor cores
+    const int64_t heads = shape.index_dim == 32 ? 4 : shape.ratio == 2 ? 32 : 8;  // heads of 128: the tensor cores
     // Small integers: every score is exact in fp32, and ties abound.
     const auto draw = [&](int64_t n) {
       std::vector<float> values;
@@ -219,6 +219,61 @@ TEST_F(CacheOps, IndexSelectEqualsTheReferenceWithTies) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+// More runs of eight than a block of threads holds, published sizes of topk and candidates, several rows of a request, and one
+// that sees nothing.
+TEST_F(CacheOps, IndexSelectOfLongContexts) {
+  constexpr int kTokens = 70000, kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens;
+  constexpr int64_t kHeads = 16, kDim = 128, kTopk = 512, kBlockSize = 8, kBlocksMax = 2048, kRows = 5;
+  GlobalCache cache{.blocks_stride = kBlocks, .ratio = 1, .dim = 32, .index_dim = kDim};
+  std::vector<uint8_t> bytes = Codes(static_cast<size_t>(kBlocks * cache.block_bytes()));
+  std::vector<int32_t> blocks(kBlocks), requests(kRows, 1), positions;
+  for (int i = 0; i < kBlocks; ++i) {
+    blocks[static_cast<size_t>(i)] = i;
+    Scales(bytes, static_cast<size_t>(i * cache.block_bytes() + cache.index_scales_offset()), kBlockTokens * kDim / 32, 125, 127);
+  }
+  std::shuffle(blocks.begin(), blocks.end(), random_);
+  blocks.insert(blocks.end(), blocks.begin(), blocks.end());  // two requests with the same blocks
+  for (int r = 0; r < kRows; ++r) positions.push_back(kTokens - kRows + r);
+  requests[0] = requests[1] = 0;
+  positions[0] = 65600;
+  positions[1] = 4;
+  const auto draw = [&](int64_t n) {
+    std::vector<float> values;
+    for (const int32_t v : Integers(n, -1, 1)) values.push_back(static_cast<float>(v));
+    return values;
+  };
+  const auto q = draw(kRows * kHeads * kDim), weights = draw(kRows * kHeads);
+  const auto run = [&](Backend& backend, Candidates mode) {
+    Side side(backend);
+    cache.base = reinterpret_cast<std::byte*>(side.Put(bytes));
+    cache.blocks = side.Put(blocks);
+    auto* chosen = side.Out<int32_t>(kRows * kBlocksMax);
+    auto* block_count = side.Out<int32_t>(kRows);
+    auto* selected = side.Out<int32_t>(kRows * kTopk);
+    auto* count = side.Out<int32_t>(kRows);
+    IndexSelectParams p{.rows = kRows, .heads = kHeads, .q = side.Put(q), .weights = side.Put(weights), .weight_scale = 0.5f,
+                        .score_scale = 0.125f, .positions = side.Put(positions), .requests = side.Put(requests), .cache = cache,
+                        .topk = kTopk, .candidates = Candidates::kPublish, .block_size = kBlockSize, .blocks_max = kBlocksMax,
+                        .blocks = chosen, .block_count = block_count, .selected = selected, .selected_count = count};
+    side->IndexSelect(p);
+    std::vector<int32_t> result = side.Get(block_count, kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto row = side.Get(chosen + r * kBlocksMax, result[static_cast<size_t>(r)]);
+      result.insert(result.end(), row.begin(), row.end());
+    }
+    if (mode == Candidates::kRestrict) {
+      p.candidates = mode;
+      side->IndexSelect(p);
+    }
+    for (const auto& [data, n] : {std::pair{selected, kRows * kTopk}, {count, kRows}}) {
+      const auto values = side.Get(data, n);
+      result.insert(result.end(), values.begin(), values.end());
+    }
+    return result;
+  };
+  for (const Candidates mode : {Candidates::kPublish, Candidates::kRestrict}) EXPECT_EQ(run(*card(), mode), run(*reference(), mode));
 }
 
 TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {

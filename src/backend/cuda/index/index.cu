@@ -3,6 +3,10 @@
 //
 // Rows run in batches whose scores fit a fixed amount of scratch memory, whatever the context length. A score is a
 // function of the row's query and the key alone; the order of its sum stands with the two kernels that compute it.
+//
+// The k best items lie in the k best runs of eight, ties to the lower run: a run that is not among them has k runs before
+// it, each with an item that goes before all of its own. So few scores are read again: the best of each run, then those of
+// k runs. The same once more for wide runs of 16 runs where a row can have many.
 #include <algorithm>
 #include <cmath>
 
@@ -15,88 +19,142 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int64_t kScoreBytes = int64_t{256} << 20;
-constexpr int64_t kBatchRowsMax = 65535;  // of a grid
+constexpr int64_t kStrideItems = 64;
+constexpr int kWideShift = 4, kWideRuns = 1 << kWideShift;
+constexpr int kRunShift = 3;
+static_assert(1 << kRunShift == kRunItems);
+constexpr int kPoolThreads = 256;
 
-// Rows of scores begin at 16-byte boundaries.
-int64_t RoundUp(int64_t n) { return (n + 3) / 4 * 4; }
+// to[i] = the largest of from[i * size], .. of count. grid (parts of a row, rows)
+__device__ void Pool(const float* from, int count, int size, float* to) {
+  const int step = static_cast<int>(gridDim.x) * kPoolThreads;
+  for (int i = static_cast<int>(blockIdx.x * kPoolThreads + threadIdx.x); i * size < count; i += step) {
+    float best = from[i * size];
+    for (int j = i * size + 1; j < min((i + 1) * size, count); ++j) best = fmaxf(best, from[j]);
+    to[i] = best;
+  }
+}
+__global__ void PoolRunsKernel(IndexSelectParams p, IndexBatch batch) {
+  Pool(batch.Scores(blockIdx.y), Items(p, batch.first_row + blockIdx.y), kRunItems, batch.Best(blockIdx.y));
+}
+__global__ void PoolWideRunsKernel(IndexSelectParams p, IndexBatch batch) {
+  const int runs = Runs(Items(p, batch.first_row + blockIdx.y));
+  if (runs > kSelectRound) Pool(batch.Best(blockIdx.y), runs, kWideRuns, batch.wide + blockIdx.y * batch.wide_stride);
+}
+
+// Max-pooled blocks of a list of scores; the last one, of the newest latent, is above all.
+struct Blocks {
+  const float* scores;
+  const float* best;  // of each block, where it is known
+  int size;
+  int visible;
+
+  __device__ int At(int i) const { return i; }
+  __device__ bool Has(int) const { return true; }
+  __device__ float Value(int block) const {
+    const int begin = block * size, end = min(begin + size, visible);
+    float top = best != nullptr ? best[block] : scores[begin];
+    if (best == nullptr) {
+      for (int i = begin + 1; i < end; ++i) top = fmaxf(top, scores[i]);
+    }
+    return end == visible ? INFINITY : top;
+  }
+};
 
 // The candidate blocks of a row: max-pooled scores; the block of the newest visible latent is always among the best.
-__global__ void __launch_bounds__(kSelectThreads) PublishBlocksKernel(IndexSelectParams p, IndexBatch batch) {
+__global__ void __launch_bounds__(kSelectThreads, 2) PublishBlocksKernel(IndexSelectParams p, IndexBatch batch) {
   __shared__ SelectShared shared;
   const int64_t row = batch.first_row + blockIdx.x;
-  const int visible = Visible(p, row), size = static_cast<int>(p.block_size);
-  const int blocks = (visible + size - 1) / size;
-  const float* scores = batch.scores + blockIdx.x * batch.stride;
-  float* pooled = batch.pooled + blockIdx.x * batch.pooled_stride;
-  for (int b = threadIdx.x; b < blocks; b += kSelectThreads) {
-    float best = -INFINITY;
-    for (int j = b * size; j < min((b + 1) * size, visible); ++j) best = fmaxf(best, scores[j]);
-    pooled[b] = b == blocks - 1 ? INFINITY : best;
-  }
-  __syncthreads();
+  const int visible = Visible(p, row), size = static_cast<int>(p.block_size), blocks = (visible + size - 1) / size;
+  const Blocks pooled{batch.Scores(blockIdx.x), size == kRunItems ? batch.Best(blockIdx.x) : nullptr, size, visible};
   int32_t* out = p.blocks + row * p.blocks_max;
-  const int count = SelectBest(pooled, blocks, static_cast<int>(p.blocks_max), shared,
-                               [&](int place, int b) { out[place] = b; });
+  const int count = SelectBest(pooled, blocks, static_cast<int>(p.blocks_max), shared, [&](int place, int b) { out[place] = b; });
   if (threadIdx.x == 0) p.block_count[row] = count;
 }
 
-// grid (blocks of a cluster, rows)
-__global__ void __launch_bounds__(kSelectThreads) SelectLatentsKernel(IndexSelectParams p, IndexBatch batch) {
+// Elements of a list of scores: all, or those of chosen groups of 2^shift.
+struct Scores {
+  const float* values;
+  const int32_t* chosen;  // nullptr: all
+  int shift;
+  int limit;              // of `values`
+
+  __device__ int At(int i) const { return chosen == nullptr ? i : (chosen[i >> shift] << shift) + (i & ((1 << shift) - 1)); }
+  __device__ bool Has(int at) const { return at < limit; }
+  __device__ float Value(int at) const { return values[min(at, limit - 1)]; }
+};
+
+// grid (rows); shared memory for two lists of topk
+__global__ void __launch_bounds__(kSelectThreads, 2) SelectLatentsKernel(IndexSelectParams p, IndexBatch batch) {
   __shared__ SelectShared shared;
-  const int64_t row = batch.first_row + blockIdx.y;
-  const float* scores = batch.scores + blockIdx.y * batch.stride;
+  extern __shared__ int32_t lists[];
+  const int64_t row = batch.first_row + blockIdx.x;
+  const int items = Items(p, row), runs = Runs(items), wide_runs = (runs + kWideRuns - 1) / kWideRuns, topk = static_cast<int>(p.topk);
   int32_t* out = p.selected + row * p.topk;
-  const int count = SelectBest(scores, Items(p, row), static_cast<int>(p.topk), shared,
-                               [&](int place, int i) { out[place] = ItemToLatent(p, row, i); });
-  if (blockIdx.x != 0) return;
-  for (int64_t i = count + threadIdx.x; i < p.topk; i += kSelectThreads) out[i] = -1;
-  if (threadIdx.x == 0) p.selected_count[row] = count;
+  if (threadIdx.x == 0) p.selected_count[row] = min(items, topk);
+  if (items <= topk) {
+    for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) out[i] = i < items ? ItemToLatent(p, row, i) : -1;
+    return;
+  }
+  int32_t *list = lists, *next = lists + topk;
+  // Wide runs, runs, items: of each level the elements of what the level before chose.
+  int level = runs > kSelectRound ? 0 : 1, count = level == 0 ? wide_runs : runs;
+  Scores scores{level == 0 ? batch.wide + blockIdx.x * batch.wide_stride : batch.Best(blockIdx.x), nullptr, 0, count};
+#pragma unroll 1
+  for (;; ++level) {
+    const int chosen = SelectBest(scores, count, topk, shared, [&](int place, int i) { next[place] = scores.At(i); });
+    __syncthreads();
+    int32_t* const full = next;
+    next = list;
+    list = full;
+    count = chosen;
+    if (level == 2) break;
+    scores = level == 0 ? Scores{batch.Best(blockIdx.x), list, kWideShift, runs} : Scores{batch.Scores(blockIdx.x), list, kRunShift, items};
+    count <<= scores.shift;
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) out[i] = ItemToLatent(p, row, list[i]);
 }
 
-// As many blocks a row as its list can use, and the card, given the rows.
-void SelectLatents(Context& context, const IndexSelectParams& p, const IndexBatch& batch) {
-  const int64_t rounds = (batch.stride + kSelectRound - 1) / kSelectRound;
-  unsigned blocks = 1;
-  while (blocks < kSelectClusterMax && blocks < rounds && batch.rows * blocks < context.num_sms()) blocks *= 2;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = blocks;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks, static_cast<unsigned>(batch.rows));
-  config.blockDim = dim3(kSelectThreads);
-  config.stream = context.stream();
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  context.Record(cudaLaunchKernelEx(&config, SelectLatentsKernel, p, batch), "index: selection");
+dim3 PoolGrid(const IndexBatch& batch, int64_t pools) {
+  return dim3(static_cast<unsigned>((pools + kPoolThreads - 1) / kPoolThreads), static_cast<unsigned>(batch.rows));
+}
+
+void SelectBatch(Context& context, const IndexSelectParams& p, const IndexBatch& batch) {
+  const cudaStream_t stream = context.stream();
+  const auto rows = static_cast<unsigned>(batch.rows);
+  if (TensorScoreTakes(p)) {
+    TensorScore(stream, context.num_sms(), p, batch);
+  } else {
+    PlainScore(stream, p, batch);
+    PoolRunsKernel<<<PoolGrid(batch, batch.stride / kRunItems), kPoolThreads, 0, stream>>>(p, batch);
+  }
+  if (batch.wide_stride > 0) PoolWideRunsKernel<<<PoolGrid(batch, batch.wide_stride), kPoolThreads, 0, stream>>>(p, batch);
+  if (p.candidates == Candidates::kPublish) PublishBlocksKernel<<<rows, kSelectThreads, 0, stream>>>(p, batch);
+  SelectLatentsKernel<<<rows, kSelectThreads, static_cast<size_t>(p.topk) * 2 * sizeof(int32_t), stream>>>(p, batch);
 }
 
 }  // namespace
 
 void IndexSelect(Context& context, const IndexSelectParams& p) {
   if (p.rows == 0) return;
+  DI_CHECK(p.topk >= 1 && p.topk <= 4096);
+  DI_CHECK(p.candidates == Candidates::kNone || (p.block_size > 0 && p.blocks_max > 0));
   // The host does not know the positions: the cache's own capacity bounds how many latents a row can see.
   const int64_t capacity = int64_t{p.cache.blocks_stride} * p.cache.rows_per_block();
   IndexBatch batch{};
   batch.stride = p.candidates == Candidates::kRestrict ? std::min(capacity, p.blocks_max * p.block_size) : capacity;
-  batch.stride = RoundUp(std::max<int64_t>(batch.stride, 1));
-  const bool publish = p.candidates == Candidates::kPublish;
-  DI_CHECK(p.candidates == Candidates::kNone || (p.block_size > 0 && p.blocks_max > 0));
-  batch.pooled_stride = publish ? RoundUp(batch.stride / p.block_size + 1) : 0;
-  const int64_t rows_max = std::clamp<int64_t>(kScoreBytes / (batch.stride * 4), 1, std::min(p.rows, kBatchRowsMax));
+  batch.stride = (std::max<int64_t>(batch.stride, 1) + kStrideItems - 1) / kStrideItems * kStrideItems;
+  const int64_t runs = batch.stride / kRunItems, rows_fit = kScoreBytes / (batch.stride * 4);
+  DI_CHECK(runs <= kSelectMax && (p.candidates != Candidates::kPublish || batch.stride / p.block_size < kSelectMax));
+  if (runs > kSelectRound) batch.wide_stride = (runs + kWideRuns - 1) / kWideRuns;
+  const int64_t rows_max = std::clamp<int64_t>(rows_fit, 1, std::min<int64_t>(p.rows, kBatchRowsMax));
   batch.scores = context.Take<float>(rows_max * batch.stride);
-  batch.pooled = context.Take<float>(rows_max * batch.pooled_stride);
-  if (batch.scores == nullptr || batch.pooled == nullptr) return;
+  batch.best = context.Take<float>(rows_max * runs);
+  batch.wide = context.Take<float>(rows_max * batch.wide_stride);
+  if (batch.scores == nullptr || batch.best == nullptr || batch.wide == nullptr) return;
   for (batch.first_row = 0; batch.first_row < p.rows; batch.first_row += rows_max) {
     batch.rows = std::min(rows_max, p.rows - batch.first_row);
-    const auto rows = static_cast<unsigned>(batch.rows);
-    if (TensorScoreTakes(p)) {
-      TensorScore(context.stream(), p, batch);
-    } else {
-      PlainScore(context.stream(), p, batch);
-    }
-    if (publish) PublishBlocksKernel<<<rows, kSelectThreads, 0, context.stream()>>>(p, batch);
-    SelectLatents(context, p, batch);
+    SelectBatch(context, p, batch);
   }
 }
 

@@ -1,190 +1,243 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k best of a list of scores, exactly, ties to the lower index, result ascending. A cluster of blocks shares a list:
-// each has a run of it. A descent over the bits of the scores counts how many reach a value; it ends when k do, or with the
-// k-th best value. Two ordered passes then number the ties and the chosen. Nothing depends on how the list is cut.
+// The k best of a list of keys, exactly, ties to the lower index, result ascending, by one block of threads. A descent over
+// three bits at a time, from the first that differs, counts keys until the k-th best is known, or the last place where nothing
+// has to be cut; a pass in order then numbers the chosen. A block is alone on its row and runs this once or twice, so what
+// counts is dependent instructions and the size of the code, which has to be fetched: loops are short, keys lie in shared memory.
+// Lists of up to kSelectRound are read once.
 #pragma once
 
 #include "backend/cuda/device/reduce.cuh"
-#include "backend/cuda/ptx/cluster.cuh"
 
 namespace deepinfer::backend::cuda {
 
-inline constexpr int kSelectThreads = 1024;
-inline constexpr int kSelectKeys = 8;  // of a thread and round: neighbours
+inline constexpr int kSelectThreads = 512;
+inline constexpr int kSelectWarps = kSelectThreads / kWarp;
+inline constexpr int kSelectKeys = 16;  // of a thread: every kSelectThreads-th
 inline constexpr int kSelectRound = kSelectThreads * kSelectKeys;
-inline constexpr int kSelectClusterMax = 8;
+inline constexpr int64_t kSelectMax = int64_t{100} * kSelectRound;  // counts of a warp are 16 bits
 
-// Orders floats as unsigned integers; -0 counts as +0; 0 is below all.
+// Orders floats as unsigned integers above 0; -0 counts as +0. 0 stands for what is not there.
 __device__ inline uint32_t ScoreKey(float score) {
   const uint32_t bits = __float_as_uint(score + 0.0f);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u);
 }
 
 struct SelectShared {
-  int warps[2][kSelectThreads / kWarp];
-  int total[2];
+  uint32_t keys[kSelectKeys][kSelectThreads];  // of a round; each thread reads its own alone
+  uint32_t counts[2][kSelectWarps][4];         // of digits (0, 2), (1, 3), (4, 6), (5, 7), 16 bits each; two turns
+  uint32_t common[2][kSelectWarps];
+  int before[kSelectKeys][kSelectWarps];       // chosen before the warp's keys: above in the high half, equal in the low one
+  int total;
 };
 
-// A block's run of the list, which begins at a 16-byte boundary.
-class SelectRun {
+// Source: int At(int i), where element i < count stands; bool Has(int at), whether it is there; float Value(int at), whatever is
+// there.
+template <typename Source>
+class Selection {
  public:
-  __device__ SelectRun(const float* scores, int count, SelectShared& shared) : scores_(scores), shared_(&shared) {
-    const int size = ptx::ClusterSize(), rounds = (count + kSelectRound - 1) / kSelectRound;
-    rounds_ = (rounds + size - 1) / size;
-    begin_ = ptx::ClusterRank() * rounds_ * kSelectRound;
-    end_ = min(begin_ + rounds_ * kSelectRound, count);
-    Load(0);
+  __device__ Selection(const Source& source, int count, SelectShared& shared) : source_(source), shared_(&shared), count_(count) {
+    rounds_ = (count + kSelectRound - 1) / kSelectRound;
+    each_ = rounds_ > 1 ? kSelectKeys : (count + kSelectThreads - 1) / kSelectThreads;
   }
 
-  // How many scores of the cluster's list reach `key`.
-  __device__ int CountAtLeast(uint32_t key) {
-    int count = 0;
-    for (int round = 0; round < rounds_; ++round) {
-      if (rounds_ > 1) Load(round);
+  // Finds what the k best have in common; at least k elements are there.
+  __device__ void Descend(int k) {
+    int low = VaryingBits();
+    for (int turn = 0; low > 0; turn ^= 1) {
+      const int width = min(low, 3);
+      low -= width;
+      int counts[8];
+      CountDigits(low, width, turn, counts);
+      int digit = 0, above = 0, inside = 0, so_far = 0;
 #pragma unroll
-      for (int i = 0; i < kSelectKeys; ++i) count += keys_[i] >= key ? 1 : 0;
+      for (int d = 7; d >= 0; --d) {
+        const bool here = so_far < k && k <= so_far + counts[d];
+        digit = here ? d : digit;
+        above = here ? so_far : above;
+        inside = here ? counts[d] : inside;
+        so_far += counts[d];
+      }
+      kth_ |= static_cast<uint32_t>(digit) << low;
+      k -= above;
+      if (inside == k && kth_ > 0) {
+        // All that begin like this are among the best.
+        --kth_;
+        k = 0;
+        break;
+      }
     }
-    count = BlockSum(__reduce_add_sync(kAllLanes, count));
-    const int size = ptx::ClusterSize();
-    if (size == 1) return count;
-    if (threadIdx.x == 0) shared_->total[turn_] = count;
-    ptx::ClusterSync();
-    int sum = 0;
-    for (int rank = 0; rank < size; ++rank) sum += ptx::ReadOfBlock(&shared_->total[turn_], rank);
-    return sum;
+    ties_ = k;
   }
 
-  // Calls emit(place, i) for every score above kth and the first `ties` that equal it, places ascending with i.
+  // Calls emit(place, i) for each of the best, places ascending with i.
   template <typename Emit>
-  __device__ void Collect(uint32_t kth, int ties, const Emit& emit) {
-    int above = 0, equal = 0;
+  __device__ void Collect(const Emit& emit) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+    int above_earlier = 0, equal_earlier = 0;  // in rounds before
     for (int round = 0; round < rounds_; ++round) {
       if (rounds_ > 1) Load(round);
-      above += Above(kth);
-      equal += Equal(kth);
-    }
-    // What the blocks before this one have.
-    int above_before = 0, equal_before = 0;
-    const int size = ptx::ClusterSize(), my_rank = ptx::ClusterRank();
-    if (size > 1) {
-      ptx::ClusterSync();  // the counts of the descent have been read
-      above = BlockSum(__reduce_add_sync(kAllLanes, above));
-      equal = BlockSum(__reduce_add_sync(kAllLanes, equal));
-      if (threadIdx.x == 0) {
-        shared_->total[0] = above;
-        shared_->total[1] = equal;
+#pragma unroll 2
+      for (int j = 0; j < each_; ++j) {
+        const uint32_t key = Key(j);
+        const int above = __popc(__ballot_sync(kAllLanes, key > kth_)), equal = __popc(__ballot_sync(kAllLanes, key == kth_));
+        if (lane == 0) shared_->before[j][warp] = above << 16 | equal;
       }
-      ptx::ClusterSync();
-      for (int rank = 0; rank < my_rank; ++rank) {
-        above_before += ptx::ReadOfBlock(&shared_->total[0], rank);
-        equal_before += ptx::ReadOfBlock(&shared_->total[1], rank);
+      __syncthreads();
+      if (warp == 0) ScanBefore();
+      __syncthreads();
+#pragma unroll 2
+      for (int j = 0; j < each_; ++j) {
+        const uint32_t key = Key(j);
+        const unsigned lower = (1u << lane) - 1;
+        const unsigned above = __ballot_sync(kAllLanes, key > kth_), equal = __ballot_sync(kAllLanes, key == kth_);
+        const int before = shared_->before[j][warp], tie = equal_earlier + (before & 0xFFFF) + __popc(equal & lower);
+        const int place = above_earlier + (before >> 16) + __popc(above & lower) + min(tie, ties_);
+        if (key > kth_ || (key == kth_ && tie < ties_)) emit(place, Element(round, j));
       }
-      ptx::ClusterSync();  // a block that ends takes its shared memory along
-    }
-    for (int round = 0; round < rounds_; ++round) {
-      if (rounds_ > 1) Load(round);
-      int above_total = 0, equal_total = 0;
-      const int above_at = above_before + Scan(Above(kth), &above_total), equal_at = equal_before + Scan(Equal(kth), &equal_total);
-      const int first = begin_ + round * kSelectRound + static_cast<int>(threadIdx.x) * kSelectKeys;
-      int place = above_at + min(equal_at, ties), tie = equal_at;
-#pragma unroll
-      for (int i = 0; i < kSelectKeys; ++i) {
-        const bool chosen = keys_[i] > kth || (keys_[i] == kth && tie < ties);
-        tie += keys_[i] == kth ? 1 : 0;
-        if (chosen) emit(place++, first + i);
-      }
-      above_before += above_total;
-      equal_before += equal_total;
+      above_earlier += shared_->total >> 16;
+      equal_earlier += shared_->total & 0xFFFF;
+      __syncthreads();
     }
   }
 
  private:
+  __device__ static int Element(int round, int j) { return round * kSelectRound + j * kSelectThreads + static_cast<int>(threadIdx.x); }
+  __device__ uint32_t& Key(int j) const { return shared_->keys[j][threadIdx.x]; }
+
   __device__ void Load(int round) {
-    const int first = begin_ + round * kSelectRound + static_cast<int>(threadIdx.x) * kSelectKeys;
-    if (first + kSelectKeys <= end_) {
-      const auto* four = reinterpret_cast<const float4*>(scores_ + first);
+#pragma unroll 1
+    for (int first = 0; first < each_; first += 4) {
+      int at[4];
+      float values[4];
+      // Four loads side by side; behind the last key, the last element again.
 #pragma unroll
-      for (int i = 0; i < kSelectKeys / 4; ++i) {
-        const float4 v = four[i];
-        keys_[4 * i] = ScoreKey(v.x);
-        keys_[4 * i + 1] = ScoreKey(v.y);
-        keys_[4 * i + 2] = ScoreKey(v.z);
-        keys_[4 * i + 3] = ScoreKey(v.w);
-      }
-    } else {
+      for (int j = 0; j < 4; ++j) at[j] = source_.At(min(Element(round, first + j), count_ - 1));
 #pragma unroll
-      for (int i = 0; i < kSelectKeys; ++i) keys_[i] = first + i < end_ ? ScoreKey(scores_[first + i]) : 0;
+      for (int j = 0; j < 4; ++j) values[j] = source_.Value(at[j]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) Key(first + j) = Element(round, first + j) < count_ && source_.Has(at[j]) ? ScoreKey(values[j]) : 0;
     }
   }
-  __device__ int Above(uint32_t kth) const {
-    int count = 0;
-#pragma unroll
-    for (int i = 0; i < kSelectKeys; ++i) count += keys_[i] > kth ? 1 : 0;
-    return count;
-  }
-  __device__ int Equal(uint32_t kth) const {
-    int count = 0;
-#pragma unroll
-    for (int i = 0; i < kSelectKeys; ++i) count += keys_[i] == kth ? 1 : 0;
-    return count;
-  }
 
-  // Sum over the block of what each warp brings; calls use two places in turn, so one barrier does.
-  __device__ int BlockSum(int warp_sum) {
-    turn_ ^= 1;
-    if (threadIdx.x % kWarp == 0) shared_->warps[turn_][threadIdx.x / kWarp] = warp_sum;
-    __syncthreads();
-    return __reduce_add_sync(kAllLanes, shared_->warps[turn_][threadIdx.x % kWarp]);
-  }
-
-  // Sum over the threads before this one, and over all.
-  __device__ int Scan(int value, int* total) {
+  // Reads the keys; how many low bits differ among those that are there; kth_ gets the others.
+  __device__ int VaryingBits() {
     const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-    int sum = value;
+    uint32_t all = ~0u, any = 0;
+    for (int round = 0; round < rounds_; ++round) {
+      Load(round);
+#pragma unroll 2
+      for (int j = 0; j < each_; ++j) {
+        any |= Key(j);
+        all &= Key(j) == 0 ? ~0u : Key(j);
+      }
+    }
+    any = __reduce_or_sync(kAllLanes, any);
+    all = __reduce_and_sync(kAllLanes, all);
+    if (lane == 0) {
+      shared_->common[0][warp] = any;
+      shared_->common[1][warp] = all;
+    }
+    __syncthreads();
+    any = __reduce_or_sync(kAllLanes, shared_->common[0][lane % kSelectWarps]);
+    all = __reduce_and_sync(kAllLanes, shared_->common[1][lane % kSelectWarps]);
+    const int low = 32 - __clz(static_cast<int>(any ^ all));
+    kth_ = low == 32 ? 0 : all >> low << low;
+    return low;
+  }
+
+  // Counts by the `width` bits above `low` the keys that agree with kth_ above these.
+  __device__ void CountDigits(int low, int width, int turn, int (&counts)[8]) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+    uint32_t words[4] = {};
+    for (int round = 0; round < rounds_; ++round) {
+      if (rounds_ > 1) Load(round);
+      uint64_t bytes = 0;
+#pragma unroll 4
+      for (int j = 0; j < each_; ++j) {
+        const uint32_t digit = (Key(j) ^ kth_) >> low;
+        bytes += ShiftOne(digit >> width == 0 ? 8 * digit : 64);
+      }
+      const auto first = static_cast<uint32_t>(bytes), second = static_cast<uint32_t>(bytes >> 32);
+      constexpr uint32_t kBytes = 0x00FF00FF;
+      words[0] += first & kBytes;
+      words[1] += first >> 8 & kBytes;
+      words[2] += second & kBytes;
+      words[3] += second >> 8 & kBytes;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = __reduce_add_sync(kAllLanes, words[i]);
+      if (lane == i) shared_->counts[turn][warp][i] = words[i];
+    }
+    __syncthreads();
+    const uint32_t a = shared_->counts[turn][lane / 4][lane % 4], b = shared_->counts[turn][lane / 4 + 8][lane % 4];
+    uint32_t even = (a & 0xFFFF) + (b & 0xFFFF), odd = (a >> 16) + (b >> 16);
+#pragma unroll
+    for (int offset = 4; offset < kWarp; offset *= 2) {
+      even += __shfl_xor_sync(kAllLanes, even, offset);
+      odd += __shfl_xor_sync(kAllLanes, odd, offset);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int digit = i / 2 * 4 + i % 2;
+      counts[digit] = static_cast<int>(__shfl_sync(kAllLanes, even, i));
+      counts[digit + 2] = static_cast<int>(__shfl_sync(kAllLanes, odd, i));
+    }
+  }
+
+  // 2^shift; 0 from 64 on.
+  __device__ static uint64_t ShiftOne(uint32_t shift) {
+    uint64_t result;
+    asm("shl.b64 %0, %1, %2;" : "=l"(result) : "l"(uint64_t{1}), "r"(shift));
+    return result;
+  }
+
+  // By the first warp: counts of a round to sums of those before, lane l for half of keys l / 2.
+  __device__ void ScanBefore() {
+    constexpr int kEach = kSelectKeys * kSelectWarps / kWarp;
+    static_assert(kEach == kSelectWarps / 2);
+    const int lane = static_cast<int>(threadIdx.x);
+    int* counts = &shared_->before[lane / 2][lane % 2 * kEach];
+    const bool some = lane / 2 < each_;
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += some ? counts[i] : 0;
+    int through = sum;
 #pragma unroll
     for (int offset = 1; offset < kWarp; offset *= 2) {
-      const int before = __shfl_up_sync(kAllLanes, sum, offset);
-      if (lane >= offset) sum += before;
+      const int before = __shfl_up_sync(kAllLanes, through, offset);
+      if (lane >= offset) through += before;
     }
-    *total = BlockSum(__shfl_sync(kAllLanes, sum, kWarp - 1));
-    const int of_warps = __reduce_add_sync(kAllLanes, lane < warp ? shared_->warps[turn_][lane] : 0);
-    return of_warps + sum - value;
+    if (lane == kWarp - 1) shared_->total = through;
+    int before = through - sum;
+#pragma unroll 1
+    for (int i = 0; i < kEach; ++i) {
+      const int count = counts[i];
+      counts[i] = before;
+      before += count;
+    }
   }
 
-  const float* scores_;
+  const Source& source_;
   SelectShared* shared_;
-  uint32_t keys_[kSelectKeys];
-  int begin_, end_, rounds_;
-  int turn_ = 0;
+  int count_, rounds_;
+  int each_;  // keys of a thread that a round can have
+  uint32_t kth_ = 0;
+  int ties_ = 0;
 };
 
-// Calls emit(place, i) for the min(k, count) best, places ascending with i; returns how many. All blocks of the cluster call
-// with the same arguments.
-template <typename Emit>
-__device__ int SelectBest(const float* scores, int count, int k, SelectShared& shared, const Emit& emit) {
+// Calls emit(place, i) for the min(k, count) best, places ascending with i; returns how many. If count > k, at least k of the
+// elements are there. All threads call with the same arguments; `shared` may be used again at once.
+template <typename Source, typename Emit>
+__device__ int SelectBest(const Source& source, int count, int k, SelectShared& shared, const Emit& emit) {
   if (count <= k) {
-    for (int i = ptx::ClusterRank() * kSelectThreads + static_cast<int>(threadIdx.x); i < count; i += ptx::ClusterSize() * kSelectThreads) {
-      emit(i, i);
-    }
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kSelectThreads) emit(i, i);
+    __syncthreads();
     return count;
   }
-  SelectRun run(scores, count, shared);
-  uint32_t kth = 0;
-  int above = 0;  // how many lie above kth
-  for (int bit = 31; bit >= 0; --bit) {
-    const int reach = run.CountAtLeast(kth | 1u << bit);
-    if (reach < k) {
-      above = reach;
-      continue;
-    }
-    kth |= 1u << bit;
-    if (reach == k) {
-      // The k best are those that reach kth: all above kth - 1.
-      run.Collect(kth - 1, 0, emit);
-      return k;
-    }
-  }
-  run.Collect(kth, k - above, emit);
+  Selection<Source> selection(source, count, shared);
+  selection.Descend(k);
+  selection.Collect(emit);
   return k;
 }
 
