@@ -50,27 +50,34 @@ __global__ void RopeTableKernel(RopeTableParams p) {
   p.table[2 * at + 1] = static_cast<float>(sine);
 }
 
-// One warp a head, lane = channel of a run of 32, so that a pair and a block of the index format lie in one warp.
+// One thread a pair of turned channels; the other channels stay as they are.
 __global__ void RopeKernel(RopeParams p) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, pairs = p.rope_dim / 2;
+  if (at >= p.rows * p.heads * pairs) return;
+  const int64_t head = at / pairs, pair = at % pairs;
+  auto* x = reinterpret_cast<float2*>(p.x + head * p.dim + p.dim - p.rope_dim) + pair;
+  const float2 value = *x, turn = reinterpret_cast<const float2*>(p.table)[head / p.heads * pairs + pair];
+  *x = make_float2(value.x * turn.x - value.y * turn.y, value.x * turn.y + value.y * turn.x);
+}
+
+// The same, and then the index format: one warp a head, lane = channel of a run of 32, so that a pair and a block of the
+// format lie in one warp.
+__global__ void RopeIndexKernel(RopeParams p) {
   const int64_t head = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= p.rows * p.heads) return;
   const int lane = threadIdx.x % kWarp;
   const float* table = p.table + head / p.heads * p.rope_dim;
   float* x = p.x + head * p.dim;
-  for (int64_t begin = 0; begin < p.dim; begin += kWarp) {
-    const int64_t i = begin + lane;
-    float value = i < p.dim ? x[i] : 0.0f;
+  for (int64_t i = lane; i < p.dim; i += kWarp) {
+    float value = x[i];
     const float other = __shfl_xor_sync(kAllLanes, value, 1);
     const int64_t turned = i - (p.dim - p.rope_dim);
-    if (turned >= 0 && i < p.dim) {
+    if (turned >= 0) {
       const float cosine = table[turned & ~int64_t{1}], sine = table[turned | 1];
       value = turned % 2 == 0 ? value * cosine - other * sine : other * sine + value * cosine;
     }
-    if (p.round_index) {
-      const float scale = numeric::E8m0ToFloat(numeric::IndexScale(WarpMax(fabsf(value))));
-      value = numeric::E2m1ToFloat(numeric::FloatToE2m1(value / scale)) * scale;
-    }
-    if (i < p.dim) x[i] = value;
+    const float scale = numeric::E8m0ToFloat(numeric::IndexScale(WarpMax(fabsf(value))));
+    x[i] = numeric::E2m1ToFloat(numeric::FloatToE2m1(value / scale)) * scale;
   }
 }
 
@@ -105,7 +112,12 @@ void RopeTable(Context& context, const RopeTableParams& p) {
 
 void Rope(Context& context, const RopeParams& p) {
   DI_CHECK(p.rope_dim % 2 == 0 && p.dim % 2 == 0 && (!p.round_index || p.dim % kWarp == 0));
-  if (p.rows * p.heads > 0) RopeKernel<<<Blocks(p.rows * p.heads, kThreads / kWarp), kThreads, 0, context.stream()>>>(p);
+  if (p.rows * p.heads == 0) return;
+  if (p.round_index) {
+    RopeIndexKernel<<<Blocks(p.rows * p.heads, kThreads / kWarp), kThreads, 0, context.stream()>>>(p);
+  } else if (p.rope_dim > 0) {
+    RopeKernel<<<Blocks(p.rows * p.heads * p.rope_dim / 2, kThreads), kThreads, 0, context.stream()>>>(p);
+  }
 }
 
 }  // namespace deepinfer::backend::cuda
