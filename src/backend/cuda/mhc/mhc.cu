@@ -4,6 +4,7 @@
 
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/mhc_tensor.h"
 #include "core/check.h"
 
@@ -12,36 +13,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kStreamsMax = 4;
-
-__device__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. Lane j * kStreams + k of a warp holds C[j][k];
-// sums run in ascending order.
-template <int kStreams>
-__device__ float RowSum(float c, int lane) {
-  float sum = __shfl_sync(kAllLanes, c, lane / kStreams * kStreams);
-  for (int k = 1; k < kStreams; ++k) sum += __shfl_sync(kAllLanes, c, lane / kStreams * kStreams + k);
-  return sum;
-}
-template <int kStreams>
-__device__ float ColumnSum(float c, int lane) {
-  float sum = __shfl_sync(kAllLanes, c, lane % kStreams);
-  for (int j = 1; j < kStreams; ++j) sum += __shfl_sync(kAllLanes, c, lane % kStreams + j * kStreams);
-  return sum;
-}
-template <int kStreams>
-__device__ float Sinkhorn(float c, int lane, float eps, int iters) {
-  float top = __shfl_sync(kAllLanes, c, lane / kStreams * kStreams);
-  for (int k = 1; k < kStreams; ++k) top = fmaxf(top, __shfl_sync(kAllLanes, c, lane / kStreams * kStreams + k));
-  c = expf(c - top);
-  c = c / RowSum<kStreams>(c, lane) + eps;
-  c /= ColumnSum<kStreams>(c, lane) + eps;
-  for (int i = 1; i < iters; ++i) {
-    c /= RowSum<kStreams>(c, lane) + eps;
-    c /= ColumnSum<kStreams>(c, lane) + eps;
-  }
-  return c;
-}
 
 // collapsed = rms(sum_s weights[s] * x[s]; norm_weight) of one row, by the whole block.
 template <int kStreams>
@@ -100,38 +71,22 @@ __global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, floa
   }
 }
 
-// Joins the slices in order and turns the products into pre, post and comb. One warp. A slice has kStride values, the first of
-// them the outputs and the row's square sum.
-template <int kStreams, int kStride>
-__device__ void FinishMixes(const HcMixParams& p, int64_t row, const float* partial, int num_slices) {
-  constexpr int kProducts = Products(kStreams);
-  __shared__ float product[kProducts];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int o = lane; o < kProducts; o += kWarp) {
-    float sum = 0.0f;
-#pragma unroll 10
-    for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kStride + o];
-    product[o] = sum;
-  }
-  __syncwarp();
-  const float rms = 1.0f / sqrtf(product[kProducts - 1] / static_cast<float>(kStreams * p.hidden) + p.norm_eps);
-  if (lane < kStreams) {
-    p.pre[row * kStreams + lane] = Sigmoid(product[lane] * rms * p.scale[0] + p.base[lane]) + p.hc_eps;
-    p.post[row * kStreams + lane] = 2.0f * Sigmoid(product[kStreams + lane] * rms * p.scale[1] + p.base[kStreams + lane]);
-  }
-  // Lanes beyond the matrix repeat its last element and store nothing.
-  const int cell = min(lane, kStreams * kStreams - 1), o = 2 * kStreams + cell;
-  const float c = Sinkhorn<kStreams>(product[o] * rms * p.scale[2] + p.base[o], cell, p.hc_eps, p.sinkhorn_iters);
-  if (lane < kStreams * kStreams) p.comb[row * kStreams * kStreams + lane] = c;
-}
-
 // grid (rows, 2): the mixes and the collapse of a row do not wait for each other.
 template <int kStreams>
 __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const float* partial, int num_slices) {
   __shared__ float shared[kThreads / kWarp];
   const int64_t row = blockIdx.x;
   if (blockIdx.y == 0) {
-    if (threadIdx.x < kWarp) FinishMixes<kStreams, Products(kStreams)>(p, row, partial, num_slices);
+    constexpr int kProducts = Products(kStreams);
+    __shared__ float product[kProducts];
+    if (threadIdx.x < kProducts) {
+      // Slices in order.
+      float sum = 0.0f;
+      for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kProducts + threadIdx.x];
+      product[threadIdx.x] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) FinishMixes<kStreams>(p, row, product);
   } else {
     Collapse<kStreams>(p.x + row * kStreams * p.hidden, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps,
                        p.collapsed + row * p.hidden, shared);
@@ -140,17 +95,28 @@ __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const 
 
 // After TensorMix: one warp finishes the mixes while the others scale the collapsed row. grid (rows)
 __global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixParams p, const float* partial, int num_slices) {
+  __shared__ float product[kHcPartial];
   const int64_t row = blockIdx.x;
   if (threadIdx.x >= kThreads) {
-    FinishMixes<kHcStreams, kHcPartial>(p, row, partial, num_slices);
+    const int lane = static_cast<int>(threadIdx.x) - kThreads;
+    if (lane < kHcPartial - 1) {
+      // Slices in order.
+      float sum = 0.0f;
+#pragma unroll 20
+      for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kHcPartial + lane];
+      product[lane] = sum;
+    }
+    __syncwarp();
+    FinishMixes<kHcStreams>(p, row, product);
     return;
   }
-  float sum = 0.0f;
-#pragma unroll 10
-  for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kHcPartial + kHcPartial - 1];
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
   auto* out = reinterpret_cast<float4*>(p.collapsed + row * p.hidden);
   const auto* weight = reinterpret_cast<const float4*>(p.norm_weight);
+  float sum = 0.0f;
+#pragma unroll 20
+  for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kHcPartial + kHcPartial - 1];
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
+#pragma unroll 5
   for (int64_t i = threadIdx.x; i < p.hidden / 4; i += kThreads) {
     const float4 v = out[i], w = weight[i];
     out[i] = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
