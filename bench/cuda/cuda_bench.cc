@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the CUDA backend's ops at the published shapes, beside the card's own limits measured in the same run.
-//   cuda_bench [GROUP...]     groups: copy experts linear head attention index mhc (default: all)
+//   cuda_bench [GROUP...]     groups: copy experts linear head attention index mhc rows (default: all)
 // Weights and inputs are random; times are of replayed CUDA graphs (harness.h). Lines: op, shape, value, unit, note.
 #include <fmt/format.h>
 
@@ -201,24 +201,30 @@ void BenchAttention(Card& card) {
 }
 
 void BenchIndex(Card& card) {
+  constexpr int64_t kBlockSize = 8, kBlocks = 2048;
   struct Case {
     int requests, per_request, tokens;
+    bool candidates = false;  // the keys of 2,048 candidate blocks of each row, all over the context
   };
-  for (const Case& c : {Case{64, 1, 8192}, {16, 1, 65536}, {2, 1, 1 << 20}, {1, 2048, 8192}}) {
+  for (const Case& c : {Case{64, 1, 8192}, {16, 1, 65536}, {2, 1, 1 << 20}, {1, 2048, 8192}, {1, 1024, 65536}, {128, 1, 131072, true}, {1, 1024, 65536, true}}) {
     const Caches caches = MakeCaches(card, c.requests, c.tokens, 1);
-    const int64_t rows = int64_t{c.requests} * c.per_request;
-    std::vector<int32_t> positions, owners;
+    const int64_t rows = int64_t{c.requests} * c.per_request, keys = c.candidates ? kBlocks * kBlockSize : c.tokens;
+    std::vector<int32_t> positions, owners, blocks;
     for (int64_t r = 0; r < rows; ++r) {
-      positions.push_back(c.tokens - 1 - static_cast<int32_t>(r % c.per_request));
+      positions.push_back(c.tokens - 1 - static_cast<int32_t>(c.candidates ? 0 : r % c.per_request));
       owners.push_back(static_cast<int32_t>(r / c.per_request));
+      for (int64_t b = 0; c.candidates && b < kBlocks; ++b) blocks.push_back(static_cast<int32_t>((b + 1) * c.tokens / (kBlockSize * kBlocks) - 1));
     }
     const IndexSelectParams p{.rows = rows, .heads = 32, .q = card.Put(card.Normal(rows * 32 * 128)), .weights = card.Put(card.Normal(rows * 32)),
                               .weight_scale = 0.177f, .score_scale = 0.088f, .positions = card.Put(positions), .requests = card.Put(owners),
-                              .cache = caches.global, .topk = 512, .selected = card.Room<int32_t>(rows * 512), .selected_count = card.Room<int32_t>(rows)};
+                              .cache = caches.global, .topk = 512, .candidates = c.candidates ? Candidates::kRestrict : Candidates::kNone,
+                              .block_size = kBlockSize, .blocks_max = kBlocks, .blocks = card.Put(blocks),
+                              .block_count = card.Put(std::vector<int32_t>(static_cast<size_t>(rows), kBlocks)),
+                              .selected = card.Room<int32_t>(rows * 512), .selected_count = card.Room<int32_t>(rows)};
     const double seconds = card.Seconds(1, [&](int) { cuda::IndexSelect(card.context(), p); });
-    const double gb = static_cast<double>(rows) * c.tokens * 68 / seconds / 1e9;
-    Report("index select", fmt::format("{} requests x {} rows, {} keys", c.requests, c.per_request, c.tokens), gb, "GB/s",
-           fmt::format("{:.1f} us, {:.1f} TFLOP/s, {}", seconds * 1e6, 2.0 * static_cast<double>(rows) * c.tokens * 32 * 128 / seconds / 1e12, OfCopy(gb)));
+    const double gb = static_cast<double>(rows * keys) * 68 / seconds / 1e9;
+    Report("index select", fmt::format("{} requests x {} rows, {}{} keys", c.requests, c.per_request, c.candidates ? "candidates, " : "", keys), gb, "GB/s",
+           fmt::format("{:.1f} us, {:.1f} TFLOP/s, {}", seconds * 1e6, 2.0 * static_cast<double>(rows * keys) * 32 * 128 / seconds / 1e12, OfCopy(gb)));
   }
 }
 
@@ -241,6 +247,24 @@ void BenchMhc(Card& card) {
   }
 }
 
+void BenchRows(Card& card) {
+  constexpr int64_t kExperts = 384, kTopk = 6, kRowsMax = 8192;
+  const Matrix gate = card.Weights(WeightFormat::kBf16, kExperts, kHidden);
+  const auto bias = card.Put(card.Normal(kExperts)), table = card.Put(card.Normal(kRowsMax * kRope));
+  const auto x = card.Put(card.Normal(kRowsMax * kHeads * kDim));
+  const auto experts = card.Room<int32_t>(kRowsMax * kTopk);
+  const auto weights = card.Room<float>(kRowsMax * kTopk);
+  for (const int64_t rows : {1, 32, 256, 8192}) {
+    const double route = card.Seconds(4, [&](int) {
+      cuda::Route(card.context(), {.rows = rows, .topk = kTopk, .x = x, .gate = gate, .bias = bias, .image_bias = bias, .is_image = nullptr,
+                                   .normalize = true, .scale = 1.5f, .experts = experts, .weights = weights});
+    });
+    Report("route", fmt::format("{} rows, 384 experts, top-6", rows), route * 1e6, "us", "");
+    const double rope = card.Seconds(4, [&](int) { cuda::Rope(card.context(), {.rows = rows, .heads = kHeads, .dim = kDim, .rope_dim = kRope, .table = table, .x = x}); });
+    Report("rope", fmt::format("{} rows, 64 heads, 64 of 512 channels", rows), rope * 1e6, "us", "");
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer::bench
 
@@ -248,7 +272,7 @@ int main(int argc, char** argv) {
   using namespace deepinfer::bench;
   const std::set<std::string> wanted(argv + 1, argv + argc);
   const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"linear", BenchLinear}, {"head", BenchHead},
-                                                            {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}};
+                                                            {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}, {"rows", BenchRows}};
   for (const auto& [name, run] : groups) {
     if (!wanted.empty() && wanted.count(name) == 0) continue;
     Card card;
