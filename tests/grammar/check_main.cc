@@ -90,13 +90,15 @@ class Checker {
     return "{\"differences\":[" + differences + "]}";
   }
 
-  // Goes on with what ends most: closing brackets, the keys of all "required" lists, short values, and else any byte that
-  // is allowed. null: not allowed so far, or not finished in 20,000 steps.
+  // Goes on with what ends most: closing brackets, the keys of all "required" lists, short values, patterns that are words,
+  // and else any byte that is allowed. null: not allowed so far, or not finished in 20,000 steps.
   std::string Finish(const CompiledGrammar& grammar, const Json& schema, std::string text) {
     Matcher matcher(grammar);
     if (!matcher.AcceptBytes(text).ok()) return "null";
-    std::set<std::string> required;
-    CollectRequired(schema, &required);
+    std::set<std::string> required, words;
+    CollectRequired(schema, &required, &words);
+    std::vector<std::string> inside{"\""};
+    inside.insert(inside.end(), words.begin(), words.end());
     std::vector<std::string> outside{"}", "]"};
     for (const std::string& key : required) outside.insert(outside.end(), {Quoted(key) + ":", "," + Quoted(key) + ":"});
     outside.insert(outside.end(), {",0", ",\"\"", ",[", ",{", "0", "\"\"", "[", "{", "null", "true", "false"});
@@ -104,7 +106,6 @@ class Checker {
     std::mt19937 random(1);
     for (int step = 0; step < 20'000 && !matcher.IsComplete(); ++step) {
       std::string next;
-      const std::vector<std::string> inside{"\""};
       for (const std::string& candidate : InString(text) ? inside : outside) {
         if (next.empty() && matcher.CanAcceptBytes(candidate)) next = candidate;
       }
@@ -135,12 +136,14 @@ class Checker {
     return inside;
   }
 
-  static void CollectRequired(const Json& schema, std::set<std::string>* names) {
+  static void CollectRequired(const Json& schema, std::set<std::string>* names, std::set<std::string>* words) {
     if (schema.IsArray()) {
-      for (const Json& item : schema.Items()) CollectRequired(item, names);
+      for (const Json& item : schema.Items()) CollectRequired(item, names, words);
     } else if (schema.IsObject()) {
       for (const auto& [key, value] : schema.Members()) {
-        CollectRequired(value, names);
+        CollectRequired(value, names, words);
+        const bool pattern = key == "pattern" && value.IsString() && !value.AsString().empty();
+        if (pattern && value.AsString().find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos) words->insert(value.AsString());
         if (key != "required" || !value.IsArray()) continue;
         for (const Json& name : value.Items()) {
           if (name.IsString()) names->insert(name.AsString());
