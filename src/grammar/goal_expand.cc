@@ -11,7 +11,7 @@
 namespace deepinfer::grammar {
 namespace {
 
-constexpr size_t kPartsMax = 400;
+constexpr size_t kPartsMax = 2000;
 
 }  // namespace
 
