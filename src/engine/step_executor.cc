@@ -34,7 +34,8 @@ StepExecutor::StepExecutor(const LoadedModel& loaded, const sched::Config& confi
       acceptance_(acceptance),
       memory_(std::move(memory)),
       lookback_(static_cast<size_t>(std::max<int64_t>(loaded.config().engram.ngram_max, 1))),
-      slots_(static_cast<size_t>(config.slots), Slot{.newest = std::vector<int32_t>(lookback_, -1)}) {}
+      slots_(static_cast<size_t>(config.slots), Slot{.newest = std::vector<int32_t>(lookback_, -1)}),
+      key_holes_(static_cast<size_t>(config.pages[kv::kLate]) + 1) {}
 
 Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LoadedModel& loaded, const sched::Config& config,
                                                            backend::Activations activations, spec::Acceptance acceptance) {
@@ -277,10 +278,11 @@ const float* StepExecutor::Forward(const StepJob& job) {
          .logit_rows = logit_rows_,
          .more_logits = !prompt_rows_.empty()},
         memory_.caches());
-    StoreContext(job, EntryKind::kPrefill, !job.prefill_tokens.empty());  // before forks copy it
+    StoreContext(job, EntryKind::kPrefill, job.prefill_tokens.empty() ? Keys::kSoon : Keys::kNow);  // before forks copy it
   }
   for (const sched::Copy& copy : job.plan.copies) {
     memory_.Copy(copy);
+    if (copy.kind == sched::CopyKind::kLatePage) key_holes_[static_cast<size_t>(copy.to)] = key_holes_[static_cast<size_t>(copy.from)];
     if (copy.kind == sched::CopyKind::kState) {
       slots_[static_cast<size_t>(copy.to)] = slots_[static_cast<size_t>(copy.from)];
     }
@@ -453,8 +455,31 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
   }
 }
 
-void StepExecutor::StoreContext(const StepJob& job, EntryKind kind, bool now) {
+size_t StepExecutor::KeyHole(const StepJob& job, int32_t slot, int64_t position) const {
+  const std::vector<int32_t>& pages = job.tables.pages[kv::kLate];
+  const auto slots = static_cast<int64_t>(job.tables.first_pages[kv::kLate].size());
+  const int64_t stride = static_cast<int64_t>(pages.size()) / slots;
+  const int64_t entry = position / kv::kBlockTokens - job.tables.first_pages[kv::kLate][static_cast<size_t>(slot)];
+  const int32_t page = entry >= 0 && entry < stride ? pages[static_cast<size_t>(slot * stride + entry)] : -1;
+  return page < 0 ? key_holes_.size() - 1 : static_cast<size_t>(page);
+}
+
+// A page that was another sequence's may have a hole of that one in the same place: then fewer keys are used than could be.
+int64_t StepExecutor::DraftFloor(const StepJob& job, int32_t slot, int64_t newest) const {
+  const int64_t first = int64_t{job.tables.first_pages[kv::kLate][static_cast<size_t>(slot)]} * kv::kBlockTokens;
+  int64_t floor = std::max(slots_[static_cast<size_t>(slot)].draft_floor, first);
+  const int64_t window = config_.layers.window;
+  for (int64_t at = std::max(floor, newest - window); at < newest; at = (at / kv::kBlockTokens + 1) * kv::kBlockTokens) {
+    const int64_t page_begin = at / kv::kBlockTokens * kv::kBlockTokens;
+    const int64_t hole = key_holes_[KeyHole(job, slot, at)];
+    if (hole > page_begin && hole <= page_begin + kv::kBlockTokens) floor = std::max(floor, hole);
+  }
+  return floor;
+}
+
+void StepExecutor::StoreContext(const StepJob& job, EntryKind kind, Keys keys) {
   if (drafter_ == nullptr) return;
+  bool now = keys != Keys::kSoon;  // what waits is not dropped
   const model::deepseek_v41::DraftTaps taps = model_->draft_taps();
   size_t tap = 0;
   for (size_t i = 0; i < entry_rows_.size(); ++i) {
@@ -465,6 +490,12 @@ void StepExecutor::StoreContext(const StepJob& job, EntryKind kind, bool now) {
     while (tap < taps.rows.size() && taps.rows[tap] < rows.first) ++tap;
     for (; tap < taps.rows.size() && taps.rows[tap] < rows.first + committed; ++tap) {
       const int64_t position = rows.begin + taps.rows[tap] - rows.first;
+      int64_t& hole = key_holes_[KeyHole(job, entry.slot, position)];
+      if (keys == Keys::kDrop) {
+        hole = position + 1;
+        continue;
+      }
+      if (position % kv::kBlockTokens == 0) hole = 0;
       drafter_->AddContext({static_cast<int32_t>(tap), position, entry.slot, job.entry_choices[i].get()});
       now = now || (position + 1) % kv::kBlockTokens == 0;  // windows at a block's end may be passed on
     }
@@ -496,12 +527,11 @@ void StepExecutor::AddDraftRequest(const StepJob& job, int32_t slot_index, int32
   // The block's own keys need pages, which are there but right behind a prompt's last chunk at times.
   const int64_t block_end = newest + drafter_->block_size();
   if (drafts <= 0 || (block_end - 1) / kv::kBlockTokens >= job.page_ends[kv::kLate][s]) return;
-  const int64_t first_position = int64_t{job.tables.first_pages[kv::kLate][s]} * kv::kBlockTokens;
   draft_requests_.push_back({.slot = slot_index,
                              .choice = choice,
                              .newest = slot.newest[0],
                              .position = newest,
-                             .floor = std::max(slot.draft_floor, first_position),
+                             .floor = DraftFloor(job, slot_index, newest),
                              .drafts = drafts,
                              .out = &slot.drafts});
 }
@@ -560,7 +590,8 @@ void StepExecutor::DraftNext(const StepJob& job) {
   schedule_seconds_ += SecondsSince(start);
   start = Clock::now();
   // Where drafts are judged, the tokens depend on which keys are there: none may be lost.
-  StoreContext(job, EntryKind::kDecode, !draft_requests_.empty() || acceptance_ != spec::Acceptance::kCoupled);
+  const bool all = !draft_requests_.empty() || acceptance_ != spec::Acceptance::kCoupled;
+  StoreContext(job, EntryKind::kDecode, all ? Keys::kNow : schedule_->wants_context() ? Keys::kSoon : Keys::kDrop);
   drafter_->Queue(draft_requests_);
   draft_seconds_ = SecondsSince(start);
   if (!drafter_->pending()) static_cast<void>(CollectDrafts());

@@ -141,8 +141,14 @@ class StepExecutor {
   void AddToken(Drawn drawn, const Choice& choice, Slot* slot, StepJob* job, sched::EntryResult* result) const;
   std::span<const float> LogitsOf(int32_t row, size_t rows = 1) const;
   void PushToken(Slot* slot, int32_t token) const;
+  // What becomes of context keys: stored now, when a few rows have come together, or not at all.
+  enum class Keys { kNow, kSoon, kDrop };
   // Context keys of the rows that are committed now.
-  void StoreContext(const StepJob& job, sched::EntryKind kind, bool now);
+  void StoreContext(const StepJob& job, sched::EntryKind kind, Keys keys);
+  // key_holes_ of the page that holds a position of the slot; the spare one where none does.
+  size_t KeyHole(const StepJob& job, int32_t slot, int64_t position) const;
+  // No context key below it is there for drafts behind position `newest`.
+  int64_t DraftFloor(const StepJob& job, int32_t slot, int64_t newest) const;
   void DropWaiting(const StepJob& job);
   // What the step taught the schedule.
   void Observe(const StepJob& job, double seconds);
@@ -171,6 +177,9 @@ class StepExecutor {
   std::string memory_plan_;
   size_t lookback_;
   std::vector<Slot> slots_;
+  // [late pages, and a spare]: one behind the last position there whose context key was dropped, by whoever had the page:
+  // pages are passed on.
+  std::vector<int64_t> key_holes_;
   // Scratch of a step.
   std::vector<model::deepseek_v41::Segment> segments_;
   std::vector<EntryRows> entry_rows_;     // [entries]

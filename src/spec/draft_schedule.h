@@ -53,13 +53,16 @@ class DraftSchedule {
   void ObserveBlock(int32_t requests, int32_t depth, double seconds);
   void NoteConfidence(int bucket, std::span<const float> confidence);
 
+  // Whether context keys are worth storing: drafts pay, or a probe comes so soon that it should find a window of them.
+  bool wants_context() const { return depth_ > 0 || probes_left_ > 0 || steps_ + kContextNotice >= next_probe_; }
   // Whether the next steps should have room for drafts.
   bool wants_rows() const { return depth_ > 0 || probes_left_ > 0 || steps_ + kProbeNotice >= next_probe_; }
   const Calibration& calibration() const { return calibration_; }
   double expected_gain() const { return gain_; }  // tokens/s with drafts over those without, as last estimated
 
  private:
-  static constexpr int32_t kProbeNotice = 4;  // steps
+  static constexpr int32_t kProbeNotice = 4;     // steps
+  static constexpr int32_t kContextNotice = 64;  // steps
   static constexpr size_t kKept = 64;         // survivals of the last whole blocks
   static constexpr int kDepthsMax = 64;
 

@@ -402,6 +402,43 @@ TEST(Drafts, A40_DraftsThatCannotBeSaySo) {
   run(files, norm);
 }
 
+// Twelve clients that come and go for a good while, long prompts in the middle of others' answers: no answer turns into
+// something else, control tokens least of all: each is what the request gets alone without drafts.
+TEST(Drafts, A46_NoCollapseUnderLastingLoad) {
+  std::vector<GenerationRequest> requests;  // of different lengths; they come again and again
+  for (uint32_t i = 0; i < 12; ++i) {
+    GenerationRequest request{.prompt = N(i % 4 == 3 ? 700 : 10 + 15 * i, i), .max_tokens = 30 + 7 * i, .ignore_eos = true, .logprobs = 0};
+    if (i % 2 == 1) request.temperature = 0.7F;
+    request.seed = i;
+    requests.push_back(request);
+  }
+  const auto off = OpenBatch(DraftOptions("off"));
+  std::vector<Answers> expected;
+  for (const GenerationRequest& request : requests) expected.push_back({Alone(*off, request)});
+  const auto engine = OpenBatch(DraftOptions("5"));
+  std::mt19937 random(46);
+  std::vector<size_t> open(12);
+  std::vector<Answers> answers(12);
+  const int total = g_full ? 3000 : 36;
+  for (int begun = 0; begun < total || engine->Stats().requests_running > 0;) {
+    for (size_t client = 0; client < open.size(); ++client) {
+      const bool idle = answers[client].empty();
+      if (!idle && answers[client][0].reason.empty()) continue;
+      if (!idle) {
+        ASSERT_EQ(answers[client], expected[open[client]]) << "request " << open[client] << ", " << begun << " begun";
+        answers[client].clear();
+      }
+      if (begun >= total) continue;
+      open[client] = random() % requests.size();
+      Submit(*engine, requests[open[client]], &answers[client]);
+      ++begun;
+    }
+    if (!engine->Step()) break;
+  }
+  EXPECT_GT(engine->Stats().drafts_made, 0);
+  EXPECT_EQ(engine->FindViolation(), "");
+}
+
 // End tokens that come too early are not drafted, stop strings end the text in the middle of a block.
 TEST(Drafts, C18_MinimumAndStopsInsideABlock) {
   const auto off = OpenBatch(DraftOptions("off"));
