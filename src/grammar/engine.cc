@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/utf8.h"
 #include "grammar/ebnf.h"
 #include "grammar/regex.h"
 
@@ -145,6 +146,8 @@ Status BuildChoice(Engine* engine, const std::vector<std::string>& choices, Prog
   std::vector<ExprId> options;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].empty()) return Error(Code::kInvalidArgument, "choice {}: the text is empty", i);
+    // Its bytes might be those of no token.
+    if (FindInvalidUtf8(choices[i]) != std::string_view::npos) return Error(Code::kInvalidArgument, "choice {}: invalid UTF-8", i);
     options.push_back(engine->pool()->Literal(choices[i]));
   }
   const uint32_t end = program->AddState();

@@ -339,6 +339,11 @@ TEST_F(CasesB, B42ZeroBudgetInsideARule) {
   EXPECT_TRUE(matcher.CanAcceptBytes("bcdefghij"));
 }
 
+TEST_F(CasesB, ChoicesAreText) {
+  Refused(Constraint::Choice({"ab", "a\xFF"}), "choice 1");
+  Refused(Constraint::Choice({"\xE6\xB1"}), "choice 0");
+}
+
 TEST_F(CasesB, B44UndefinedRules) {
   Refused(Constraint::Grammar("root ::= missing \"x\"\n"), "\"missing\"");
   Refused(Constraint::Grammar("a ::= \"x\"\n"), "\"root\"");
