@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "engine/session.h"
+#include "sampling/vocabulary.h"
 
 namespace {
 
