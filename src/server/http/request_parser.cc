@@ -47,7 +47,8 @@ RequestParser::Progress RequestParser::Put(std::string_view* input) {
   while (!is_done()) {
     if (input->empty()) return Progress::kNeedMore;
     const bool in_header = !is_header_done();
-    if (!in_header && chunked() && body_bytes_ == 0 && input->size() < kChunkedBytesMin) return Progress::kNeedMore;
+    const bool maybe_empty = !in_header && chunked() && body_bytes_ == 0 && input->front() == '0';
+    if (maybe_empty && input->size() < kChunkedBytesMin) return Progress::kNeedMore;
     const size_t body_before = body_bytes_;
     error_code ec;
     const size_t used = base::put(boost::asio::buffer(input->data(), input->size()), ec);
