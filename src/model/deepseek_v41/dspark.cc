@@ -10,10 +10,6 @@
 
 namespace deepinfer::model::deepseek_v41 {
 
-using backend::Activations;
-using backend::Buffer;
-using backend::WindowCache;
-
 namespace {
 
 // A run of context rows of a size in between is padded in front with copies of its first row, as steps are (recorded.cc).
@@ -122,15 +118,19 @@ int64_t DraftModel::recordings() const {
   return static_cast<int64_t>(impl_->recorded_context.size() + impl_->recorded_chains.size());
 }
 
+int64_t DraftModel::Impl::RecordedSize(std::span<const int64_t> sizes, int64_t n, int64_t most) const {
+  const auto size = std::ranges::lower_bound(sizes, n);
+  return dev.can_record() && size != sizes.end() && *size <= most ? *size : 0;
+}
+
 void DraftModel::StoreContext(const DraftContext& rows, std::span<const WindowCache> windows) {
   Impl& m = *impl_;
   const auto real = static_cast<int64_t>(rows.tap_rows.size());
   DI_CHECK(real <= m.options.context_rows_max && rows.positions.size() == rows.tap_rows.size() &&
            rows.requests.size() == rows.tap_rows.size() && static_cast<int64_t>(windows.size()) == num_stages());
   if (real == 0) return;
-  const auto* size = std::lower_bound(std::begin(kContextSizes), std::end(kContextSizes), real);
-  const bool records = m.dev.can_record() && size != std::end(kContextSizes) && *size <= m.options.context_rows_max;
-  const int64_t n = records ? *size : real;
+  const int64_t recorded_size = m.RecordedSize(kContextSizes, real, m.options.context_rows_max);
+  const int64_t n = std::max(real, recorded_size);
   const auto add = [&](std::span<const int32_t> values) {
     m.padded.assign(static_cast<size_t>(n - real), values[0]);
     m.padded.insert(m.padded.end(), values.begin(), values.end());
@@ -139,7 +139,7 @@ void DraftModel::StoreContext(const DraftContext& rows, std::span<const WindowCa
   m.context_tables.Clear();
   m.context = {.tap_rows = add(rows.tap_rows), .positions = add(rows.positions), .requests = add(rows.requests)};
   m.context_tables.Upload(m.dev);
-  if (!records) return m.ProjectContext(rows, n, windows);
+  if (recorded_size == 0) return m.ProjectContext(rows, n, windows);
   RecordedContext& recorded = m.recorded_context[{n, rows.taps}];
   if (!std::ranges::equal(recorded.windows, windows)) {
     recorded = {};

@@ -34,9 +34,8 @@ void DraftModel::RunChain(std::span<const DraftAnchor> anchors, std::span<const 
   Impl& m = *impl_;
   DI_CHECK(!anchors.empty() && m.dev.can_sample() && static_cast<int64_t>(draws.size()) == static_cast<int64_t>(anchors.size()) * drafts);
   const auto real = static_cast<int64_t>(anchors.size());
-  const auto* size = std::lower_bound(std::begin(kAnchors), std::end(kAnchors), real);
-  const bool records = m.dev.can_record() && size != std::end(kAnchors) && *size <= m.options.requests_max;
-  const int64_t n = records ? *size : real;
+  const int64_t recorded_size = m.RecordedSize(kAnchors, real, m.options.requests_max);
+  const int64_t n = std::max(real, recorded_size);
   m.first_anchor = n - real;
   m.padded_anchors.assign(static_cast<size_t>(n - real), anchors[0]);
   m.padded_anchors.insert(m.padded_anchors.end(), anchors.begin(), anchors.end());
@@ -70,7 +69,7 @@ void DraftModel::RunChain(std::span<const DraftAnchor> anchors, std::span<const 
     }
     m.MarkovConfidence(0, drafts);
   };
-  if (!records) return queue();
+  if (recorded_size == 0) return queue();
   m.recorded_chains[{n, drafts}].Run(m.dev, queue);
 }
 

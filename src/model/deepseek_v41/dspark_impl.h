@@ -56,6 +56,8 @@ struct DraftModel::Impl {
   int64_t tap_width() const { return static_cast<int64_t>(draft.target_layers.size()) * config.hidden_size; }
   Status Allocate();
   int64_t ChainTablesBytes() const;
+  // The smallest of `sizes`, ascending, for n rows that is at most `most`; 0: n rows are not recorded.
+  int64_t RecordedSize(std::span<const int64_t> sizes, int64_t n, int64_t most) const;
   void ProjectContext(const DraftContext& rows, int64_t n, std::span<const WindowCache> windows);
   // Where ProjectContext finds its tables.
   struct ContextTables {

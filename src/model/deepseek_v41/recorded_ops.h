@@ -29,7 +29,6 @@ class RecordedOps {
       ran_ = true;
     }
   }
-  bool ran() const { return ran_; }
 
  private:
   bool ran_ = false, works_ = true;
