@@ -300,8 +300,8 @@ class Files(unittest.TestCase):
                        '[limits]\nidle-seconds = 7\nbody-bytes-max = 100\n')
             file.flush()
             with start(f"--config={file.name}", "--body-bytes-max=10") as server:
-                line = json.loads(server.log_text().splitlines()[0])
                 self.assertEqual(ask(server, post("/test/echo", b"12345678901")).status, 413)
+        line = json.loads(server.log_text().splitlines()[0])  # a thread writes it: it is surely there when the server has ended
         self.assertEqual((line["port"], line["idle-seconds"], line["body-bytes-max"]), (0, 7, 10))
         self.assertEqual(line["cors-origin"], ["https://a", "https://b"])
 
