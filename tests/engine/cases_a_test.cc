@@ -13,6 +13,7 @@
 #include "engine/batch_engine.h"
 #include "engine/session.h"
 #include "sched/replay.h"
+#include "tests/engine/least_memory.h"
 
 namespace deepinfer::engine {
 namespace {
@@ -253,10 +254,7 @@ TEST(EngineCasesA, A16_PreemptionAndResume) {
     options.requests_running_max = 6;
     options.snapshot_share = 0;
     options.drafts = drafts;
-    options.kv_memory_bytes = 1000;
-    std::string why;
-    ASSERT_EQ(Engine::Open(options, &why), nullptr);  // says what one request of the longest length needs
-    options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+    SetLeastMemory(&options);
     const auto engine = Open(options);
     std::vector<GenerationRequest> requests;
     for (uint32_t i = 0; i < 6; ++i) requests.push_back(Request(N(prompt, i), answer_tokens));
@@ -349,10 +347,7 @@ TEST(EngineCasesA, A37_PromptsAsLargeAsTheCache) {
   options.step_rows_max = 4096;
   options.prefill_rows_max = 4096;
   options.snapshot_share = 0;
-  options.kv_memory_bytes = 1000;
-  std::string why;
-  ASSERT_EQ(Engine::Open(options, &why), nullptr);
-  options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+  SetLeastMemory(&options);
   const auto engine = Open(options);
   ASSERT_EQ(engine->Stats().blocks, 8);
   for (const size_t prompt : {512, 920, 1023}) {
@@ -360,7 +355,7 @@ TEST(EngineCasesA, A37_PromptsAsLargeAsTheCache) {
     EXPECT_EQ(answer, Ref(Request(N(prompt), 1))) << prompt;
     EXPECT_EQ(answer.reason, FinishReason::kLength) << answer.error;
   }
-  Answer none;
+  std::string why;
   EXPECT_EQ(engine->Submit(Request(N(1130), 1), nullptr, &why), 0u);
   EXPECT_NE(why.find("prompt"), std::string::npos) << why;
   ExpectAllFree(*engine);

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "tests/engine/least_memory.h"
 #include "tests/engine/soak.h"
 
 namespace deepinfer {
@@ -48,10 +49,7 @@ TEST_P(Determinism, TheSameTokensAlways) {
   small.context_max = 1100;
   small.requests_running_max = 8;
   small.snapshot_share = 0.02;
-  small.kv_memory_bytes = 1 << 20;
-  std::string why;
-  ASSERT_EQ(Engine::Open(small, &why), nullptr);  // says how much is needed
-  small.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+  SetLeastMemory(&small);
   small.own_thread = false;
   int64_t preemptions = 0;
   for (const uint32_t seed : {5U, 6U, 7U, 8U}) {

@@ -11,6 +11,7 @@
 #include "core/temporary_directory.h"
 #include "engine/batch_engine.h"
 #include "tests/checkpoint/checkpoint_files.h"
+#include "tests/engine/least_memory.h"
 #include "tests/engine/soak.h"
 
 namespace deepinfer {
@@ -28,19 +29,6 @@ EngineOptions DraftOptions(const std::string& drafts) {
   options.drafts = drafts;
   options.own_thread = false;
   return options;
-}
-
-std::unique_ptr<BatchEngine> OpenBatch(const EngineOptions& options) {
-  auto engine = BatchEngine::Create(options);
-  if (!engine.ok()) ADD_FAILURE() << engine.status().message();
-  DI_CHECK(engine.ok());
-  return *std::move(engine);
-}
-
-int64_t Sum(const std::vector<int64_t>& values) {
-  int64_t sum = 0;
-  for (const int64_t value : values) sum += value;
-  return sum;
 }
 
 std::vector<int32_t> N(size_t k, uint32_t seed = 1) {
@@ -163,10 +151,7 @@ TEST(Drafts, TinyCachesChangeNothing) {
     options.context_max = 1100;
     options.requests_running_max = 8;
     options.snapshot_share = 0.02;
-    options.kv_memory_bytes = 1 << 20;
-    std::string why;
-    ASSERT_EQ(Engine::Open(options, &why), nullptr);  // says how much is needed
-    options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+    SetLeastMemory(&options);
     const auto engine = OpenBatch(options);
     std::mt19937 random(seed);
     engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, std::vector<int32_t>* drafts) {
@@ -274,10 +259,8 @@ TEST(Drafts, A16_PreemptionAndResume) {
   // Room for a little more than the longest request.
   options.drafts = "5";
   options.snapshot_share = 0.02;
-  options.kv_memory_bytes = 1 << 20;
-  std::string why;
-  ASSERT_EQ(Engine::Open(options, &why), nullptr);
-  options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2) + (1 << 18);
+  SetLeastMemory(&options);
+  options.kv_memory_bytes += 1 << 18;
   const auto engine = OpenBatch(options);
   std::vector<int64_t> counts(requests.size());
   ExpectEqual(RunByHand(*engine, requests, Order(requests.size(), 0)), expected, "preempted");

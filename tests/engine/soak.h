@@ -16,6 +16,7 @@
 #include "core/check.h"
 #include "deepinfer/engine.h"
 #include "deepinfer/grammar.h"
+#include "engine/batch_engine.h"
 #include "engine/loaded_model.h"
 
 namespace deepinfer::soak {
@@ -57,6 +58,20 @@ inline std::unique_ptr<Engine> Open(const EngineOptions& options) {
   if (engine == nullptr) ADD_FAILURE() << why;
   DI_CHECK(engine != nullptr);
   return engine;
+}
+
+// One whose parts are looked at.
+inline std::unique_ptr<engine::BatchEngine> OpenBatch(const EngineOptions& options) {
+  auto engine = engine::BatchEngine::Create(options);
+  if (!engine.ok()) ADD_FAILURE() << engine.status().message();
+  DI_CHECK(engine.ok());
+  return *std::move(engine);
+}
+
+inline int64_t Sum(const std::vector<int64_t>& values) {
+  int64_t sum = 0;
+  for (const int64_t value : values) sum += value;
+  return sum;
 }
 
 // In grammar_prompt_tokens: Submit gives the request a grammar. Grammars belong to an engine, so requests cannot have one.

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "engine/batch_engine.h"
+#include "tests/engine/least_memory.h"
 #include "tests/engine/soak.h"
 
 namespace deepinfer {
@@ -28,19 +29,6 @@ EngineOptions WithRule(const std::string& rule, const std::string& drafts) {
   options.verification = rule;
   options.own_thread = false;
   return options;
-}
-
-std::unique_ptr<BatchEngine> OpenBatch(const EngineOptions& options) {
-  auto engine = BatchEngine::Create(options);
-  if (!engine.ok()) ADD_FAILURE() << engine.status().message();
-  DI_CHECK(engine.ok());
-  return *std::move(engine);
-}
-
-int64_t Sum(const std::vector<int64_t>& values) {
-  int64_t sum = 0;
-  for (const int64_t value : values) sum += value;
-  return sum;
 }
 
 // P(chi-square with `df` degrees of freedom >= x), by Wilson and Hilferty's cube root.
@@ -208,10 +196,7 @@ TEST(Verification, PreemptionChangesNoBit) {
     options.context_max = 1024;
     options.requests_running_max = 6;
     options.snapshot_share = 0.02;
-    options.kv_memory_bytes = 1 << 20;
-    std::string why;
-    ASSERT_EQ(Engine::Open(options, &why), nullptr);  // says how much is needed
-    options.kv_memory_bytes = std::atoll(why.c_str() + why.rfind("; ") + 2);
+    SetLeastMemory(&options);
     const auto engine = OpenBatch(options);
     ExpectEqual(RunByHand(*engine, requests, Order(requests.size(), 5)), expected, rule + ", tiny cache");
     EXPECT_GT(engine->Stats().preemptions, 0);
@@ -324,5 +309,6 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc > 2) deepinfer::soak::g_backend = argv[2];
   deepinfer::g_full = argc > 1 && std::string(argv[1]) == "full";
+  if (const int skipped = deepinfer::soak::SkipWithoutBackend(); skipped != 0) return skipped;
   return RUN_ALL_TESTS();
 }

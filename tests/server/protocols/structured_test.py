@@ -62,6 +62,11 @@ class OpenAITest(unittest.TestCase):
             **{"model": MODEL, "messages": ASK, "temperature": 1, "seed": 1, "max_tokens": 1500, "extra_body": OFF, **more}
         )
 
+    def answer(self, seed, response_format):
+        return self.client.chat.completions.create(
+            model=MODEL, messages=ASK, temperature=1, seed=seed, max_tokens=300, extra_body=OFF, response_format=response_format
+        ).choices[0]
+
     def test_classes_with_defs_unions_and_enums(self):
         for more in ({}, {"extra_body": {}}, {"n": 3}, {"logprobs": True}):
             for choice in self.parse(response_format=Thing, **more).choices:
@@ -71,17 +76,9 @@ class OpenAITest(unittest.TestCase):
     def test_recursion(self):
         """A schema that refers to itself; the answer may be as deep as the model likes, so it may be cut."""
         for seed in range(4):
-            answer = self.client.chat.completions.create(
-                model=MODEL,
-                messages=ASK,
-                temperature=1,
-                seed=seed,
-                max_tokens=300,
-                extra_body=OFF,
-                response_format=openai.lib._parsing.type_to_response_format_param(Node),
-            )
-            text = answer.choices[0].message.content
-            if answer.choices[0].finish_reason == "stop":
+            answer = self.answer(seed, openai.lib._parsing.type_to_response_format_param(Node))
+            text = answer.message.content
+            if answer.finish_reason == "stop":
                 Node.model_validate_json(text)
             else:
                 self.assertRegex(text, r'^(\{\s*("next":)? ?)+$')
@@ -217,16 +214,8 @@ class OpenAITest(unittest.TestCase):
             },
         }
         for seed in range(4):
-            answer = self.client.chat.completions.create(
-                model=MODEL,
-                messages=ASK,
-                temperature=1,
-                seed=seed,
-                max_tokens=300,
-                extra_body=OFF,
-                response_format={"type": "json_schema", "json_schema": {"name": "t", "strict": True, "schema": schema}},
-            )
-            value = json.loads(answer.choices[0].message.content)
+            strict = {"type": "json_schema", "json_schema": {"name": "t", "strict": True, "schema": schema}}
+            value = json.loads(self.answer(seed, strict).message.content)
             self.assertEqual(set(value), {"s", "l"})
             self.assertTrue(3 <= len(value["s"]) <= 5 and len(value["l"]) == 2, value)
 
