@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Property: on the reference backend, on every variant of the CPU backend and on a CUDA card, every golden checkpoint gives the stored
-// logits, streams, selections, experts and Engram rows within 1e-4 (choices exactly), in one piece, in chunks, and token
-// by token. Origin of the vectors: tests/golden/model/README.md.
+// Property: on the reference backend, on every variant of the CPU backend and on a CUDA card, every golden checkpoint
+// gives the stored logits, streams, selections, experts and Engram rows within 1e-4 (choices exactly), in one piece, in
+// chunks, and token by token. In at most one sequence of a folder a value of a fast backend may tip over a rounding
+// boundary: then the inputs of that rounding lie within 1e-6 of the reference's, and with its codes all logits agree.
+// Origin of the vectors: tests/golden/model/README.md.
+#include <functional>
+#include <set>
+
 #include "backend/cpu/cpu_backend.h"
+#include "backend/reference/reference_backend.h"
 #include "tests/model/golden.h"
+#include "tests/model/rounding_twin.h"
 
 namespace deepinfer::golden {
 namespace {
@@ -13,7 +20,8 @@ using engine::Logits;
 using engine::Session;
 using model::deepseek_v41::Tap;
 
-constexpr double kTolerance = 1e-4;
+constexpr double kTolerance = 1e-4, kTippedDistance = 1e-6;
+constexpr int kTippedRows = 2;
 
 class Golden : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
@@ -21,19 +29,24 @@ class Golden : public testing::TestWithParam<std::tuple<std::string, std::string
   void SetUp() override {
     const std::string& variant = std::get<0>(GetParam());
     if (variant == "reference") {
-      loaded_ = LoadFolder(Folder(), {.name = "reference"});
+      Load({.name = "reference"});
       return;
     }
     if (variant == "cuda") {
-      if (const auto card = engine::CreateBackend({.name = "cuda"}); !card.ok()) GTEST_SKIP() << card.status().message();
-      loaded_ = LoadFolder(Folder(), {.name = "cuda"});
+      if (const auto card = engine::CreateBackend({.name = "cuda"}); !card.ok())
+        GTEST_SKIP() << card.status().message();
+      Load({.name = "cuda"});
       return;
     }
     const auto variants = backend::CpuVariants();
     if (std::find(variants.begin(), variants.end(), variant) == variants.end()) {
       GTEST_SKIP() << "this machine has no " << variant;
     }
-    loaded_ = LoadFolder(Folder(), {.name = "cpu", .num_threads = 2, .variant = variant});
+    Load({.name = "cpu", .num_threads = 2, .variant = variant});
+  }
+  void Load(const engine::BackendOptions& options) {
+    options_ = options;
+    loaded_ = LoadFolder(Folder(), options);
   }
   static std::string Folder() { return std::get<1>(GetParam()); }
 
@@ -57,37 +70,67 @@ class Golden : public testing::TestWithParam<std::tuple<std::string, std::string
   }
   size_t Length(int i) const { return vectors_.Get<int32_t>("ids." + std::to_string(i)).size(); }
   std::vector<float> RunAll(Session* session, int i) { return Run(session, i, 0, Length(i), Logits::kAll); }
+  // The rows from `decode_from` on, each a step of its own behind one prefill.
+  std::vector<float> RunDecode(Session* session, int i) {
+    const auto from = static_cast<size_t>(vectors_.Get<int32_t>("decode_from." + std::to_string(i))[0]);
+    if (from > 0) Run(session, i, 0, from, Logits::kLast);
+    std::vector<float> all;
+    for (size_t p = from; p < Length(i); ++p) {
+      const auto logits = Run(session, i, p, p + 1, Logits::kLast);
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  }
 
+  using RunSequence = std::function<std::vector<float>(Session*, int)>;
+
+  // `run` of sequence i on an emptied session against the stored logits, with the excuse of the head of this file.
+  void Compare(Session* session, int i, const RunSequence& run, int64_t chunk, const std::string& stored) {
+    const auto expected = vectors_.Get<float>(stored + "." + std::to_string(i));
+    session->Clear();
+    double difference = MaxDifference(run(session, i), expected);
+    if (difference > kTolerance && options_.name != "reference")
+      difference = MaxDifference(RunTwins(i, run, chunk), expected);
+    EXPECT_LE(difference, kTolerance) << stored << " of sequence " << i << " in chunks of " << chunk;
+  }
+  // The same on this backend with the reference's codes where one tipped.
+  std::vector<float> RunTwins(int i, const RunSequence& run, int64_t chunk) {
+    RoundingTwin::Rows rows;
+    std::vector<float> logits;
+    for (const bool follows : {false, true}) {
+      auto twin = std::make_unique<RoundingTwin>(
+          follows ? Must(engine::CreateBackend(options_)) : backend::CreateReference(), &rows, follows);
+      const RoundingTwin& seen = *twin;
+      const auto model = Must(engine::LoadedModel::Load(kModelDir + Folder(), std::move(twin)));
+      const auto session = Must(Session::Create(*model, {.chunk = chunk, .activations = backend::Activations::kFp32}));
+      logits = run(session.get(), i);
+      EXPECT_LE(seen.tipped_rows(), kTippedRows) << "sequence " << i;
+      EXPECT_LE(seen.tipped_distance(), kTippedDistance) << "sequence " << i;
+    }
+    tipped_sequences_.insert(i);
+    EXPECT_EQ(tipped_sequences_.size(), 1) << "values tipped over in more than one sequence";
+    return logits;
+  }
+
+  engine::BackendOptions options_;
   std::unique_ptr<engine::LoadedModel> loaded_;
   Vectors vectors_;
+  std::set<int> tipped_sequences_;
 };
 
 TEST_P(Golden, LogitsInEveryChunking) {
+  const RunSequence run = [this](Session* session, int i) { return RunAll(session, i); };
   for (const int64_t chunk : {512, 1, 7, 64, 128}) {
     const auto session = NewSession(chunk);
-    for (int i = 0; i < 3; ++i) {
-      session->Clear();
-      const double difference = MaxDifference(RunAll(session.get(), i), vectors_.Get<float>("logits." + std::to_string(i)));
-      EXPECT_LE(difference, kTolerance) << "sequence " << i << " in chunks of " << chunk;
-    }
+    for (int i = 0; i < 3; ++i) Compare(session.get(), i, run, chunk, "logits");
   }
 }
 
 TEST_P(Golden, PrefillThenDecode) {
+  const RunSequence run = [this](Session* session, int i) { return RunDecode(session, i); };
   const auto session = NewSession(64);
-  const auto vocab = static_cast<size_t>(loaded_->config().vocab_size);
   for (int i = 0; i < 3; ++i) {
-    const std::string suffix = "." + std::to_string(i);
-    if (!vectors_.Has("decode" + suffix)) continue;
-    const auto expected = vectors_.Get<float>("decode" + suffix);
-    const auto from = static_cast<size_t>(vectors_.Get<int32_t>("decode_from" + suffix)[0]);
-    session->Clear();
-    if (from > 0) Run(session.get(), i, 0, from, Logits::kLast);
-    for (size_t p = from; p < Length(i); ++p) {
-      const auto logits = Run(session.get(), i, p, p + 1, Logits::kLast);
-      ASSERT_LE(MaxDifference(logits, std::span(expected).subspan((p - from) * vocab, vocab)), kTolerance)
-          << "sequence " << i << " position " << p;
-    }
+    if (vectors_.Has("decode." + std::to_string(i))) Compare(session.get(), i, run, 64, "decode");
   }
 }
 
