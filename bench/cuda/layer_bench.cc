@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of whole layers at the published shapes on a slice (tools/make_slice, its seven layers are one of each kind): a
 // decode step and prefill, layer by layer, and the published stack of 40 layers by extrapolation, beside its bound.
-//   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops]
+//   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches]
 // "ops": what each op of the seven layers takes, for a few shapes; of another model of all its layers, at 1,024 positions.
+// "launches": what each launch of a decode step adds to it, in order.
 // The time of a layer is the difference of two stacks, one with it and one without. Routed experts: those of the slice, 48
 // by default: with the published 384 on 8 GPUs each has 48, and a batch of B on each of them brings B * 6 / 48 tokens to
 // each, as here. The exchange between GPUs is left out.
@@ -12,7 +13,9 @@
 #include <chrono>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "launch_times.h"
 #include "layer_cost.h"
 #include "layer_stack.h"
 
@@ -115,10 +118,29 @@ void Ops(LayerStack& stack) {
     stack.DecodeSeconds(layers, batch, context);
   }
   if (!is_slice) return stack.set_profile(false);
-  fmt::print("prefill, 8192 rows at the end of 65536, 7 layers\n");
-  stack.SetCaches(1, 65536);
-  stack.PrefillSeconds(7, 8192, 65536);
+  for (const int context : {8192, 65536}) {
+    fmt::print("prefill, 8192 rows at the end of {}, 7 layers\n", context);
+    stack.SetCaches(1, context);
+    stack.PrefillSeconds(7, 8192, context);
+  }
   stack.set_profile(false);
+}
+
+// One line a launch; a layer's begin with the first mixes, what an Engram adds stands at the end of the layer before.
+void Launches(LayerStack& stack) {
+  for (const auto& [batch, context] : {std::pair{1, 8192}, {32, 8192}, {128, 8192}, {256, 8192}, {128, 131072}}) {
+    stack.SetCaches(batch, context);
+    const double seconds = stack.DecodeSeconds(7, batch, context);
+    fmt::print("launches, batch {}, context {}, 7 layers: {:.1f} us\n", batch, context, seconds * 1e6);
+    int mixes = 0;
+    double sum = 0;
+    for (const LaunchTime& launch : TimeLaunches()) {
+      if (launch.kernel.find("MixKernel") != std::string::npos && mixes++ % 2 == 0) fmt::print("  layer {}\n", mixes / 2);
+      sum += launch.seconds;
+      fmt::print("    {:>7.1f} {:>9.1f}  {} ({}, {})\n", launch.seconds * 1e6, sum * 1e6, launch.kernel, launch.grid.x, launch.grid.y);
+    }
+    std::fflush(stdout);
+  }
 }
 
 }  // namespace
@@ -127,7 +149,7 @@ void Ops(LayerStack& stack) {
 int main(int argc, char** argv) {
   using namespace deepinfer;
   if (argc < 2) {
-    fmt::print(stderr, "usage: layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops]\n");
+    fmt::print(stderr, "usage: layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches]\n");
     return 2;
   }
   std::set<std::string> words(argv + 2, argv + argc);
@@ -138,6 +160,7 @@ int main(int argc, char** argv) {
   bench::LayerStack stack(argv[1], activations);
   fmt::print("{} experts, activations {}, copy {:.0f} GB/s\n", stack.num_experts(), activations, stack.copy_bytes_per_s() / 1e9);
   if (words.count("ops") > 0) bench::Ops(stack);
+  if (words.count("launches") > 0) bench::Launches(stack);
   if (words.empty() || words.count("decode") > 0) bench::Decode(stack);
   if (words.empty() || words.count("prefill") > 0) bench::Prefill(stack);
 }
