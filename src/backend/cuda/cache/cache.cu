@@ -5,6 +5,8 @@
 #include "backend/cuda/device/cache.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/launch_after.h"
+#include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 #include "numeric/quantize.h"
 
@@ -38,6 +40,7 @@ __device__ void StoreE2m1(float value, int i, uint8_t* codes) {
 }
 
 __global__ void StoreWindowKernel(StoreWindowParams p) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const int64_t r = blockIdx.x;
   const int dim = p.cache.dim;
@@ -53,6 +56,7 @@ __global__ void StoreWindowKernel(StoreWindowParams p) {
 }
 
 __global__ void StoreLatentKernel(StoreLatentParams p) {
+  ptx::GridBegin();
   const int64_t l = blockIdx.x;
   if (p.index[l] < 0) return;
   const int dim = p.cache.dim;
@@ -71,6 +75,7 @@ __global__ void StoreLatentKernel(StoreLatentParams p) {
 }
 
 __global__ void StoreIndexKeyKernel(StoreIndexKeyParams p) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const int64_t l = blockIdx.x;
   if (p.index[l] < 0) return;
@@ -118,6 +123,7 @@ __device__ float Pooled(const CompressParams& p, int64_t last, int64_t i) {
 }
 
 __global__ void CompressKernel(CompressParams p) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const int64_t last = p.last_row[blockIdx.x];
   if (last < 0) return;
@@ -134,6 +140,7 @@ __global__ void CompressKernel(CompressParams p) {
 
 // Runs after CompressKernel, which may read what this overwrites.
 __global__ void UpdateRingKernel(CompressParams p) {
+  ptx::GridBegin();
   const int64_t r = blockIdx.x;
   const bool among_last = r + p.ring >= p.rows || p.requests[r + p.ring] != p.requests[r];
   if (!among_last) return;
@@ -148,23 +155,23 @@ __global__ void UpdateRingKernel(CompressParams p) {
 
 void StoreWindow(Context& context, const StoreWindowParams& p) {
   DI_CHECK(p.cache.dim % numeric::kFp8Block == 0 && p.rope_dim % 2 == 0);
-  if (p.rows > 0) StoreWindowKernel<<<static_cast<unsigned>(p.rows), kThreads, 0, context.stream()>>>(p);
+  if (p.rows > 0) LaunchAfter(context, StoreWindowKernel, static_cast<unsigned>(p.rows), kThreads, 0, p);
 }
 
 void Compress(Context& context, const CompressParams& p) {
   DI_CHECK(p.ratio == 1 || (p.ring >= p.ratio - 1 && p.ring >= 1 && p.gate != nullptr));
-  if (p.latents > 0) CompressKernel<<<static_cast<unsigned>(p.latents), kThreads, 0, context.stream()>>>(p);
-  if (p.rows > 0 && p.ratio > 1) UpdateRingKernel<<<static_cast<unsigned>(p.rows), kThreads, 0, context.stream()>>>(p);
+  if (p.latents > 0) LaunchAfter(context, CompressKernel, static_cast<unsigned>(p.latents), kThreads, 0, p);
+  if (p.rows > 0 && p.ratio > 1) LaunchAfter(context, UpdateRingKernel, static_cast<unsigned>(p.rows), kThreads, 0, p);
 }
 
 void StoreLatent(Context& context, const StoreLatentParams& p) {
   DI_CHECK(p.cache.dim % kWarp == 0 && p.rope_dim % 2 == 0);
-  if (p.latents > 0) StoreLatentKernel<<<static_cast<unsigned>(p.latents), kThreads, 0, context.stream()>>>(p);
+  if (p.latents > 0) LaunchAfter(context, StoreLatentKernel, static_cast<unsigned>(p.latents), kThreads, 0, p);
 }
 
 void StoreIndexKey(Context& context, const StoreIndexKeyParams& p) {
   DI_CHECK(p.cache.index_dim % kWarp == 0 && p.rope_dim % 2 == 0);
-  if (p.latents > 0) StoreIndexKeyKernel<<<static_cast<unsigned>(p.latents), kThreads, 0, context.stream()>>>(p);
+  if (p.latents > 0) LaunchAfter(context, StoreIndexKeyKernel, static_cast<unsigned>(p.latents), kThreads, 0, p);
 }
 
 }  // namespace deepinfer::backend::cuda

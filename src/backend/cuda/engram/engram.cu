@@ -3,6 +3,8 @@
 #include "backend/cuda/device/matrix.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/launch_after.h"
+#include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 
 namespace deepinfer::backend::cuda {
@@ -12,6 +14,7 @@ constexpr int kThreads = 256;
 constexpr int kNgramMax = 8;
 
 __global__ void EngramHashKernel(EngramLookupParams p) {
+  ptx::GridBegin();
   const int64_t columns = int64_t{p.ngram_max - 1} * p.heads;
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= p.rows * columns) return;
@@ -29,6 +32,7 @@ __global__ void EngramHashKernel(EngramLookupParams p) {
 }
 
 __global__ void EngramGatherKernel(EngramLookupParams p) {
+  ptx::GridBegin();
   const int64_t at = blockIdx.x;
   const int64_t entry = p.table_rows[at];
   for (int i = threadIdx.x; i < p.dim; i += blockDim.x) p.out[at * p.dim + i] = WeightAt(p.table, entry, i);
@@ -36,6 +40,7 @@ __global__ void EngramGatherKernel(EngramLookupParams p) {
 
 // One block a (row, stream).
 __global__ void EngramApplyKernel(EngramApplyParams p) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const int64_t r = blockIdx.x / p.streams, s = blockIdx.x % p.streams;
   if (p.dead != nullptr && p.dead[r]) return;
@@ -64,13 +69,13 @@ void EngramLookup(Context& context, const EngramLookupParams& p) {
   DI_CHECK(p.ngram_max >= 2 && p.ngram_max <= kNgramMax);
   const int64_t items = p.rows * (p.ngram_max - 1) * p.heads;
   if (items == 0) return;
-  EngramHashKernel<<<static_cast<unsigned>((items + kThreads - 1) / kThreads), kThreads, 0, context.stream()>>>(p);
-  EngramGatherKernel<<<static_cast<unsigned>(items), 64, 0, context.stream()>>>(p);
+  LaunchAfter(context, EngramHashKernel, static_cast<unsigned>((items + kThreads - 1) / kThreads), kThreads, 0, p);
+  LaunchAfter(context, EngramGatherKernel, static_cast<unsigned>(items), 64, 0, p);
 }
 
 void EngramApply(Context& context, const EngramApplyParams& p) {
   if (p.rows == 0) return;
-  EngramApplyKernel<<<static_cast<unsigned>(p.rows * p.streams), kThreads, 0, context.stream()>>>(p);
+  LaunchAfter(context, EngramApplyKernel, static_cast<unsigned>(p.rows * p.streams), kThreads, 0, p);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -4,8 +4,10 @@
 
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/launch_after.h"
 #include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/mhc_tensor.h"
+#include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 
 namespace deepinfer::backend::cuda {
@@ -42,6 +44,7 @@ int NumSlices(int64_t flat) { return flat >= 4096 ? 16 : 1; }
 // then the fixed tree of BlockSum. Rows of a block share what is loaded of fn; each has its own sums.
 template <int kStreams, int kRows>
 __global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, float* partial) {
+  ptx::GridBegin();
   constexpr int kOutputs = Products(kStreams) - 1;
   __shared__ float shared[kThreads / kWarp];
   const int64_t flat = kStreams * p.hidden, first = int64_t{blockIdx.y} * kRows;
@@ -74,6 +77,7 @@ __global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, floa
 // grid (rows, 2): the mixes and the collapse of a row do not wait for each other.
 template <int kStreams>
 __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const float* partial, int num_slices) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const int64_t row = blockIdx.x;
   if (blockIdx.y == 0) {
@@ -95,6 +99,7 @@ __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const 
 
 // After TensorMix: one warp finishes the mixes while the others scale the collapsed row. grid (rows)
 __global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixParams p, const float* partial, int num_slices) {
+  ptx::GridBegin();
   __shared__ float product[kHcPartial];
   const int64_t row = blockIdx.x;
   if (threadIdx.x >= kThreads) {
@@ -128,17 +133,18 @@ void TensorHcMix(Context& context, const HcMixParams& p) {
   auto* partial = context.Take<float>(p.rows * num_slices * kHcPartial);
   if (partial == nullptr) return;
   TensorMix(context, p, partial);
-  HcTensorFinishKernel<<<static_cast<unsigned>(p.rows), kThreads + kWarp, 0, context.stream()>>>(p, partial, num_slices);
+  LaunchAfter(context, HcTensorFinishKernel, static_cast<unsigned>(p.rows), kThreads + kWarp, 0, p, partial, num_slices);
 }
 
 template <int kStreams, int kRows>
 void LaunchProducts(Context& context, const HcMixParams& p, int num_slices, float* partial) {
   const dim3 grid(static_cast<unsigned>(num_slices), static_cast<unsigned>((p.rows + kRows - 1) / kRows));
-  HcProductsKernel<kStreams, kRows><<<grid, kThreads, 0, context.stream()>>>(p, partial);
+  LaunchAfter(context, HcProductsKernel<kStreams, kRows>, grid, kThreads, 0, p, partial);
 }
 
 template <int kStreams>
 __global__ void __launch_bounds__(kThreads) HcCollapseKernel(HcCollapseParams p) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const int64_t row = blockIdx.x;
   Collapse<kStreams>(p.x + row * kStreams * p.hidden, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps,
@@ -147,6 +153,7 @@ __global__ void __launch_bounds__(kThreads) HcCollapseKernel(HcCollapseParams p)
 
 template <int kStreams>
 __global__ void __launch_bounds__(kThreads) HcExpandKernel(HcExpandParams p) {
+  ptx::GridBegin();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= p.rows * p.hidden) return;
   const int64_t row = at / p.hidden, i = at % p.hidden;
@@ -192,21 +199,21 @@ void HcMix(Context& context, const HcMixParams& p) {
     } else {
       LaunchProducts<kStreams, 4>(context, p, num_slices, partial);
     }
-    HcFinishKernel<kStreams><<<dim3(static_cast<unsigned>(p.rows), 2), kThreads, 0, context.stream()>>>(p, partial, num_slices);
+    LaunchAfter(context, HcFinishKernel<kStreams>, dim3(static_cast<unsigned>(p.rows), 2), kThreads, 0, p, partial, num_slices);
   });
 }
 
 void HcCollapse(Context& context, const HcCollapseParams& p) {
   if (p.rows == 0) return;
   WithStreams(p.streams, [&]<int kStreams>() {
-    HcCollapseKernel<kStreams><<<static_cast<unsigned>(p.rows), kThreads, 0, context.stream()>>>(p);
+    LaunchAfter(context, HcCollapseKernel<kStreams>, static_cast<unsigned>(p.rows), kThreads, 0, p);
   });
 }
 
 void HcExpand(Context& context, const HcExpandParams& p) {
   if (p.rows == 0) return;
   const auto blocks = static_cast<unsigned>((p.rows * p.hidden + kThreads - 1) / kThreads);
-  WithStreams(p.streams, [&]<int kStreams>() { HcExpandKernel<kStreams><<<blocks, kThreads, 0, context.stream()>>>(p); });
+  WithStreams(p.streams, [&]<int kStreams>() { LaunchAfter(context, HcExpandKernel<kStreams>, blocks, kThreads, 0, p); });
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -6,6 +6,8 @@
 #include "backend/cuda/mhc/mhc_tensor.h"
 
 #include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/launch_after.h"
+#include "backend/cuda/ptx/grid.cuh"
 #include "backend/cuda/ptx/mma.cuh"
 #include "backend/cuda/ptx/pipeline.cuh"
 
@@ -147,6 +149,7 @@ __device__ float QuadSum(float value) {
 // grid (slices, rows / (16 kTiles))
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads, 2) TensorMixKernel(const __grid_constant__ HcMixParams p, float* partial) {
+  ptx::GridBegin();
   constexpr int kRows = kTiles * kTileRows;
   union Shared {
     Staged<kTiles> staged[kWarps];
@@ -203,7 +206,7 @@ void Launch(Context& context, const HcMixParams& p, float* partial) {
   static_assert(kBytes >= int{sizeof(float)} * kWarps * kRows * kHcPartial);
   context.Record(cudaFuncSetAttribute(TensorMixKernel<kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                  "mixes: shared memory");
-  TensorMixKernel<kTiles><<<grid, kThreads, kBytes, context.stream()>>>(p, partial);
+  LaunchAfter(context, TensorMixKernel<kTiles>, grid, kThreads, kBytes, p, partial);
 }
 
 }  // namespace

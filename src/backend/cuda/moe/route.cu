@@ -4,6 +4,8 @@
 
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/launch_after.h"
+#include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 
 namespace deepinfer::backend::cuda {
@@ -14,6 +16,7 @@ constexpr int kTopkMax = 32;
 
 // One warp a row. scores [rows, experts] holds the gate's products. Ties: the lower expert.
 __global__ void RouteKernel(RouteParams p, const float* products) {
+  ptx::GridBegin();
   __shared__ float score[kExpertsMax];
   __shared__ float biased[kExpertsMax];
   __shared__ int32_t chosen[kTopkMax];
@@ -69,7 +72,7 @@ void Route(Context& context, const RouteParams& p) {
   if (products == nullptr) return;
   Linear(context, {.rows = p.rows, .w = p.gate, .groups = 1, .activations = Activations::kFp32, .x = p.x,
                    .x_stride = p.gate.cols, .y = products, .y_stride = p.gate.rows});
-  RouteKernel<<<static_cast<unsigned>(p.rows), kWarp, 0, context.stream()>>>(p, products);
+  LaunchAfter(context, RouteKernel, static_cast<unsigned>(p.rows), kWarp, 0, p, products);
 }
 
 }  // namespace deepinfer::backend::cuda

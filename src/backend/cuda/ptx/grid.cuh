@@ -10,4 +10,10 @@ __device__ inline void GridWait() { asm volatile("griddepcontrol.wait;" ::: "mem
 // The next kernel in the stream may be started as soon as every block has said so, or ended.
 __device__ inline void GridTrigger() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+// Both, where a kernel has nothing to do before.
+__device__ inline void GridBegin() {
+  GridTrigger();
+  GridWait();
+}
+
 }  // namespace deepinfer::backend::cuda::ptx

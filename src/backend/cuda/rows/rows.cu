@@ -3,6 +3,8 @@
 #include "backend/cuda/device/matrix.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/launch_after.h"
+#include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 #include "numeric/quantize.h"
 
@@ -12,6 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 
 __global__ void EmbedKernel(EmbedParams p) {
+  ptx::GridBegin();
   const int64_t row = blockIdx.x, hidden = p.table.cols;
   const bool override = p.use_override != nullptr && p.use_override[row];
   for (int64_t i = threadIdx.x; i < hidden; i += kThreads) {
@@ -22,6 +25,7 @@ __global__ void EmbedKernel(EmbedParams p) {
 
 template <typename Word>
 __global__ void GatherRowsKernel(GatherRowsParams p) {
+  ptx::GridBegin();
   const int64_t words = p.row_bytes / static_cast<int64_t>(sizeof(Word));
   const Word* src = static_cast<const Word*>(p.src) + p.index[blockIdx.x] * words;
   Word* dst = static_cast<Word*>(p.dst) + blockIdx.x * words;
@@ -30,6 +34,7 @@ __global__ void GatherRowsKernel(GatherRowsParams p) {
 
 // y may be x: a thread reads its elements a second time only before it overwrites them.
 __global__ void RmsNormKernel(RmsNormParams p) {
+  ptx::GridBegin();
   __shared__ float shared[kThreads / kWarp];
   const float* x = p.x + blockIdx.x * p.x_stride;
   float* y = p.y + blockIdx.x * p.dim;
@@ -41,6 +46,7 @@ __global__ void RmsNormKernel(RmsNormParams p) {
 
 // The product is rounded to fp32 by definition; cosine and sine of it are taken in float64 because positions reach 10^6.
 __global__ void RopeTableKernel(RopeTableParams p) {
+  ptx::GridBegin();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= p.rows * p.pairs) return;
   const float angle = static_cast<float>(p.positions[at / p.pairs]) * p.inv_freq[at % p.pairs];
@@ -52,6 +58,7 @@ __global__ void RopeTableKernel(RopeTableParams p) {
 
 // One thread a pair of turned channels; the other channels stay as they are.
 __global__ void RopeKernel(RopeParams p) {
+  ptx::GridBegin();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, pairs = p.rope_dim / 2;
   if (at >= p.rows * p.heads * pairs) return;
   const int64_t head = at / pairs, pair = at % pairs;
@@ -63,6 +70,7 @@ __global__ void RopeKernel(RopeParams p) {
 // The same, and then the index format: one warp a head, lane = channel of a run of 32, so that a pair and a block of the
 // format lie in one warp.
 __global__ void RopeIndexKernel(RopeParams p) {
+  ptx::GridBegin();
   const int64_t head = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (head >= p.rows * p.heads) return;
   const int lane = threadIdx.x % kWarp;
@@ -86,7 +94,7 @@ unsigned Blocks(int64_t items, int64_t per_block) { return static_cast<unsigned>
 }  // namespace
 
 void Embed(Context& context, const EmbedParams& p) {
-  if (p.rows > 0) EmbedKernel<<<Blocks(p.rows, 1), kThreads, 0, context.stream()>>>(p);
+  if (p.rows > 0) LaunchAfter(context, EmbedKernel, Blocks(p.rows, 1), kThreads, 0, p);
 }
 
 void GatherRows(Context& context, const GatherRowsParams& p) {
@@ -94,29 +102,29 @@ void GatherRows(Context& context, const GatherRowsParams& p) {
   const auto bits = reinterpret_cast<uintptr_t>(p.src) | reinterpret_cast<uintptr_t>(p.dst) | static_cast<uintptr_t>(p.row_bytes);
   const unsigned blocks = Blocks(p.rows, 1);
   if (bits % 16 == 0) {
-    GatherRowsKernel<uint4><<<blocks, kThreads, 0, context.stream()>>>(p);
+    LaunchAfter(context, GatherRowsKernel<uint4>, blocks, kThreads, 0, p);
   } else if (bits % 4 == 0) {
-    GatherRowsKernel<uint32_t><<<blocks, kThreads, 0, context.stream()>>>(p);
+    LaunchAfter(context, GatherRowsKernel<uint32_t>, blocks, kThreads, 0, p);
   } else {
-    GatherRowsKernel<uint8_t><<<blocks, kThreads, 0, context.stream()>>>(p);
+    LaunchAfter(context, GatherRowsKernel<uint8_t>, blocks, kThreads, 0, p);
   }
 }
 
 void RmsNorm(Context& context, const RmsNormParams& p) {
-  if (p.rows > 0) RmsNormKernel<<<Blocks(p.rows, 1), kThreads, 0, context.stream()>>>(p);
+  if (p.rows > 0) LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, p);
 }
 
 void RopeTable(Context& context, const RopeTableParams& p) {
-  if (p.rows * p.pairs > 0) RopeTableKernel<<<Blocks(p.rows * p.pairs, kThreads), kThreads, 0, context.stream()>>>(p);
+  if (p.rows * p.pairs > 0) LaunchAfter(context, RopeTableKernel, Blocks(p.rows * p.pairs, kThreads), kThreads, 0, p);
 }
 
 void Rope(Context& context, const RopeParams& p) {
   DI_CHECK(p.rope_dim % 2 == 0 && p.dim % 2 == 0 && (!p.round_index || p.dim % kWarp == 0));
   if (p.rows * p.heads == 0) return;
   if (p.round_index) {
-    RopeIndexKernel<<<Blocks(p.rows * p.heads, kThreads / kWarp), kThreads, 0, context.stream()>>>(p);
+    LaunchAfter(context, RopeIndexKernel, Blocks(p.rows * p.heads, kThreads / kWarp), kThreads, 0, p);
   } else if (p.rope_dim > 0) {
-    RopeKernel<<<Blocks(p.rows * p.heads * p.rope_dim / 2, kThreads), kThreads, 0, context.stream()>>>(p);
+    LaunchAfter(context, RopeKernel, Blocks(p.rows * p.heads * p.rope_dim / 2, kThreads), kThreads, 0, p);
   }
 }
 
