@@ -103,6 +103,13 @@ class Backend {
   virtual void BeginRecording();
   virtual Result<std::unique_ptr<Recording>> EndRecording();
 
+  // Ops queued between BeginBranch and EndBranch may run beside those queued behind EndBranch until JoinBranch: neither may
+  // need what the others write. They see all that was queued before. At most two branches wait to be joined; they run in order
+  // and are joined in order. No copies and no synchronisation inside one.
+  virtual void BeginBranch() {}
+  virtual void EndBranch() {}
+  virtual void JoinBranch() {}
+
   // Around the binding of a checkpoint's matrices: a backend that copies may read the files by itself meanwhile, and what
   // was bound is there after EndBinding. The files must stay mapped until then. Errors: as BindMatrix's.
   virtual Status BeginBinding(std::span<const SourceFile>) { return Status(); }

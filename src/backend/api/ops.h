@@ -303,7 +303,8 @@ struct ExpertWeights {
   Matrix w2;  // down [hidden, inter]
 };
 
-// y = sum over the chosen experts by ascending id, then the shared expert (spec/model.md 5).
+// y = sum over the chosen experts by ascending id, then the shared expert (spec/model.md 5). topk 0: the shared expert alone, which
+// another call may then take as its `last`.
 struct ExpertsParams {
   int64_t rows;
   int64_t hidden;
@@ -315,6 +316,7 @@ struct ExpertsParams {
   const ExpertWeights* experts;  // host array [num_experts]
   ExpertWeights shared;
   bool has_shared;
+  const float* last = nullptr;   // [rows, hidden]: added in the place of the shared expert; nullptr: nothing
   float limit;                   // clamp of gate (above) and up (both sides)
   Activations activations;
   float* y;                      // [rows, hidden]

@@ -182,6 +182,7 @@ class ExpertPass {
     for (int64_t i = 0; i < per_row_; ++i) {
       context_.kernels.add_scaled(z_rows_[slot_of_[r * per_row_ + i]], 1.0f, p_.hidden, y);
     }
+    if (p_.last != nullptr) context_.kernels.add_scaled(p_.last + (row_ + r) * p_.hidden, 1.0f, p_.hidden, y);
   }
 
   Context& context_;

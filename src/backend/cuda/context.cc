@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/check.h"
 #include "core/status.h"
 
 namespace deepinfer::backend::cuda {
@@ -16,16 +17,28 @@ constexpr size_t kFirstChunkBytes = size_t{32} << 20;
 }  // namespace
 
 Context::~Context() {
-  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
-  for (const Chunk& chunk : chunks_) cudaFree(chunk.data);
+  for (cudaStream_t stream : streams_) {
+    if (stream != nullptr) cudaStreamSynchronize(stream);
+  }
+  for (const Scratch& scratch : scratch_) {
+    for (const Chunk& chunk : scratch.chunks) cudaFree(chunk.data);
+  }
   for (const Chunk& chunk : outgrown_) cudaFree(chunk.data);
   for (const auto& [addresses, table] : tables_) cudaFree(table);
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  for (cudaEvent_t event : {begin_, ends_[0], ends_[1]}) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  for (cudaStream_t stream : streams_) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
 }
 
 Status Context::Init() {
   Enter();
-  Record(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  for (cudaStream_t& stream : streams_) Record(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
+  for (cudaEvent_t* event : {&begin_, &ends_[0], &ends_[1]}) {
+    Record(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event");
+  }
   Record(cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device_), "reading the device");
   return TakeError();
 }
@@ -47,14 +60,38 @@ int64_t Context::NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void Context::BeginOp() {
+void Context::BeginBranch() {
+  DI_CHECK(!in_branch_ && num_ended_ - num_joined_ < kBranchesMax);
+  Record(cudaEventRecord(begin_, streams_[0]), "beginning a branch");
+  Record(cudaStreamWaitEvent(streams_[1], begin_), "beginning a branch");
+  in_branch_ = crossing_ = true;
+}
+
+void Context::EndBranch() {
+  DI_CHECK(in_branch_);
+  Record(cudaEventRecord(ends_[num_ended_++ % kBranchesMax], streams_[1]), "ending a branch");
+  in_branch_ = crossing_ = false;
+}
+
+void Context::JoinBranch() {
+  DI_CHECK(!in_branch_ && num_joined_ < num_ended_);
+  Record(cudaStreamWaitEvent(streams_[0], ends_[num_joined_++ % kBranchesMax]), "joining a branch");
+  crossing_ = true;
+}
+
+void Context::SettleScratch() {
   Enter();
-  used_bytes_ = 0;
-  if (chunks_.size() <= 1) return;
+  for (int i = 0; i < 2; ++i) Settle(streams_[i], scratch_[i]);
+}
+
+void Context::Settle(cudaStream_t stream, Scratch& scratch) {
+  scratch.used_bytes = 0;
+  std::vector<Chunk>& chunks = scratch.chunks;
+  if (chunks.size() <= 1) return;
   // The last op outgrew the chunk: from now on one chunk holds as much as it took.
-  Record(cudaStreamSynchronize(stream_), "waiting for the scratch memory");
+  Record(cudaStreamSynchronize(stream), "waiting for the scratch memory");
   size_t total = 0;
-  for (const Chunk& chunk : chunks_) {
+  for (const Chunk& chunk : chunks) {
     total += chunk.size_bytes;
     if (num_graphs_ > 0) {
       outgrown_.push_back(chunk);
@@ -63,29 +100,30 @@ void Context::BeginOp() {
     Record(cudaFree(chunk.data), "freeing scratch memory");
     scratch_bytes_ -= chunk.size_bytes;
   }
-  chunks_.clear();
+  chunks.clear();
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, total);
   Record(error, "allocating scratch memory");
   if (error != cudaSuccess) return;
-  chunks_.push_back({static_cast<char*>(data), total});
+  chunks.push_back({static_cast<char*>(data), total});
   scratch_bytes_ += total;
 }
 
 void* Context::TakeBytes(size_t size_bytes) {
   const size_t rounded = (std::max<size_t>(size_bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  if (chunks_.empty() || chunks_.back().size_bytes - used_bytes_ < rounded) {
+  Scratch& scratch = scratch_[in_branch_ ? 1 : 0];
+  if (scratch.chunks.empty() || scratch.chunks.back().size_bytes - scratch.used_bytes < rounded) {
     void* data = nullptr;
     const size_t chunk_bytes = std::max(rounded, kFirstChunkBytes);
     const cudaError_t error = cudaMalloc(&data, chunk_bytes);
     Record(error, "allocating scratch memory");
     if (error != cudaSuccess) return nullptr;
-    chunks_.push_back({static_cast<char*>(data), chunk_bytes});
+    scratch.chunks.push_back({static_cast<char*>(data), chunk_bytes});
     scratch_bytes_ += chunk_bytes;
-    used_bytes_ = 0;
+    scratch.used_bytes = 0;
   }
-  void* result = chunks_.back().data + used_bytes_;
-  used_bytes_ += rounded;
+  void* result = scratch.chunks.back().data + scratch.used_bytes;
+  scratch.used_bytes += rounded;
   return result;
 }
 

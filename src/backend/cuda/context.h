@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/downloads.h"
@@ -33,7 +34,8 @@ class Context {
   // Makes this the calling thread's device; every entry point calls it first.
   void Enter() { Record(cudaSetDevice(device_), "choosing the device"); }
 
-  cudaStream_t stream() const { return stream_; }
+  // Where kernels are launched: the stream, or the branch's.
+  cudaStream_t stream() const { return streams_[in_branch_ ? 1 : 0]; }
   int device() const { return device_; }
   int num_sms() const { return num_sms_; }
 
@@ -41,9 +43,21 @@ class Context {
   void Record(cudaError_t error, const char* what);
   Status TakeError();
 
+  // See backend/api/backend.h. A branch is a second stream with scratch memory of its own.
+  void BeginBranch();
+  void EndBranch();
+  void JoinBranch();
+  // Whether the next kernel waits for a kernel of another stream: then it does not begin early.
+  bool TakeCrossing() { return std::exchange(crossing_, false); }
+
   // Scratch memory of one op: 1024-byte aligned, contents undefined, valid until the next BeginOp. The stream orders
   // the ops, so they share it. Returns nullptr, with the error recorded, where memory is short; the op then does nothing.
-  void BeginOp();
+  void BeginOp() {
+    Enter();
+    Settle(streams_[in_branch_ ? 1 : 0], scratch_[in_branch_ ? 1 : 0]);
+  }
+  // Brings all scratch memory into one piece each, so that ops which ran before allocate nothing.
+  void SettleScratch();
   void* TakeBytes(size_t size_bytes);
   template <typename T>
   T* Take(int64_t count) {
@@ -56,15 +70,15 @@ class Context {
 
   // Queues a copy to the device; the host memory is free at once.
   void Upload(void* device, const void* host, size_t size_bytes) {
-    Record(uploads_.Copy(device, host, size_bytes, stream_), "copying to the device");
+    Record(uploads_.Copy(device, host, size_bytes, streams_[0]), "copying to the device");
   }
 
   // The same to the host; the bytes are there after Synchronize.
   void Download(void* host, const void* device, size_t size_bytes) {
-    Record(downloads_.Copy(host, device, size_bytes, stream_), "copying to the host");
+    Record(downloads_.Copy(host, device, size_bytes, streams_[0]), "copying to the host");
   }
   void Synchronize() {
-    Record(cudaStreamSynchronize(stream_), "running the queued work");
+    Record(cudaStreamSynchronize(streams_[0]), "running the queued work");
     downloads_.Finish();
     MarkIdle();
   }
@@ -84,22 +98,31 @@ class Context {
   const void* DeviceTable(std::vector<const void*> addresses);
 
  private:
+  static constexpr int kBranchesMax = 2;  // that are not joined
+
   static int64_t NowNs();
 
   struct Chunk {
     char* data;
     size_t size_bytes;
   };
+  struct Scratch {
+    std::vector<Chunk> chunks;  // the last one is being filled; more than one only until the next BeginOp
+    size_t used_bytes = 0;      // of the last chunk
+  };
+  void Settle(cudaStream_t stream, Scratch& scratch);
 
   int device_;
   int num_sms_ = 0;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t streams_[2] = {};  // the stream, the branch's
+  cudaEvent_t begin_ = nullptr, ends_[kBranchesMax] = {};
+  int num_ended_ = 0, num_joined_ = 0;
+  bool in_branch_ = false, crossing_ = false;
   cudaError_t error_ = cudaSuccess;
   const char* error_what_ = "";
-  std::vector<Chunk> chunks_;  // the last one is being filled; more than one only until the next BeginOp
-  size_t used_bytes_ = 0;      // of the last chunk
+  Scratch scratch_[2];  // of the stream, of the branch
   std::vector<Chunk> outgrown_;
-  size_t scratch_bytes_ = 0;   // of chunks_ and outgrown_
+  size_t scratch_bytes_ = 0;  // of all chunks
   int num_graphs_ = 0;
   int64_t idle_since_ns_ = 0;  // 0: something is queued
   std::atomic<int64_t> idle_ns_ = 0;

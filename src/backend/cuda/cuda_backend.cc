@@ -49,6 +49,9 @@ class CudaBackend final : public Backend {
   bool can_record() const override { return true; }
   void BeginRecording() override { cuda::BeginGraph(context_); }
   Result<std::unique_ptr<Recording>> EndRecording() override { return cuda::EndGraph(context_); }
+  void BeginBranch() override { context_.BeginBranch(); }
+  void EndBranch() override { context_.EndBranch(); }
+  void JoinBranch() override { context_.JoinBranch(); }
   Status BeginBinding(std::span<const SourceFile> files) override { return weights_.Begin(files); }
   Result<BindStats> EndBinding() override { return weights_.End(); }
   Result<Matrix> BindMatrix(const Matrix& host) override { return weights_.Bind(host); }

@@ -27,8 +27,8 @@ class GraphRecording final : public Recording {
 }  // namespace
 
 void BeginGraph(Context& context) {
-  // Brings the scratch memory into one piece now: nothing may be allocated while the stream is captured.
-  context.BeginOp();
+  // Nothing may be allocated while the stream is captured.
+  context.SettleScratch();
   context.Record(cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal), "beginning a graph");
 }
 

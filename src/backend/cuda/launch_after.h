@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches a kernel that may begin while its predecessor in the stream still runs, if that calls ptx::GridTrigger: its launch and
-// what it does before ptx::GridWait cost nothing then. Works in captured graphs.
+// what it does before ptx::GridWait cost nothing then. Works in captured graphs. Behind a kernel of another branch it begins late.
 // REQUIRES: every thread of the kernel that touches memory which another kernel writes or reads calls ptx::GridWait before
 // (or is ordered behind one that did), and every block has a thread that calls it.
 #pragma once
@@ -15,7 +15,7 @@ template <typename... Params, typename... Args>
 void LaunchAfter(Context& context, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, const Args&... args) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  attribute.val.programmaticStreamSerializationAllowed = context.TakeCrossing() ? 0 : 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);

@@ -101,12 +101,27 @@ std::vector<float> RunExperts(Side side, const ExpertsInput& in, const ExpertsCa
   const auto part = [&](const auto& all, int64_t width) {
     return std::vector(all.begin() + begin * width, all.begin() + (begin + rows) * width);
   };
-  float* y = side.Out<float>(rows * c.hidden);
-  side->Experts({.rows = rows, .hidden = c.hidden, .topk = c.topk, .num_experts = c.experts, .x = side.Put(part(in.x, c.hidden)),
-                 .chosen = side.Put(part(in.chosen, c.topk)), .weights = side.Put(part(in.weights, c.topk)),
-                 .experts = bound.data(), .shared = bound.back(), .has_shared = c.has_shared, .limit = 1.5f,
-                 .activations = activations, .y = y});
-  return side.Get(y, rows * c.hidden);
+  ExpertsParams p{.rows = rows, .hidden = c.hidden, .topk = c.topk, .num_experts = c.experts, .x = side.Put(part(in.x, c.hidden)),
+                  .chosen = side.Put(part(in.chosen, c.topk)), .weights = side.Put(part(in.weights, c.topk)),
+                  .experts = bound.data(), .shared = bound.back(), .has_shared = c.has_shared, .limit = 1.5f,
+                  .activations = activations, .y = side.Out<float>(rows * c.hidden)};
+  side->Experts(p);
+  std::vector<float> y = side.Get(p.y, rows * c.hidden);
+  if (!c.has_shared || !side->can_record()) return y;
+  // The shared expert in a branch of its own, and then the sum: the same bits.
+  ExpertsParams shared = p;
+  shared.topk = 0;
+  shared.y = side.Out<float>(rows * c.hidden);
+  side->BeginBranch();
+  side->Experts(shared);
+  side->EndBranch();
+  p.has_shared = false;
+  p.last = shared.y;
+  p.y = side.Out<float>(rows * c.hidden);
+  side->JoinBranch();
+  side->Experts(p);
+  EXPECT_EQ(std::memcmp(y.data(), side.Get(p.y, rows * c.hidden).data(), y.size() * sizeof(float)), 0);
+  return y;
 }
 
 class ExpertOps : public TwinTest {

@@ -96,7 +96,9 @@ void Experts(const ExpertsParams& p) {
     AddExpert(p.shared, p, rows, std::vector<double>(rows.size(), 1.0), &y);
   }
   for (int64_t r = 0; r < p.rows; ++r) {
-    std::copy(y[static_cast<size_t>(r)].begin(), y[static_cast<size_t>(r)].end(), p.y + r * p.hidden);
+    Row& row = y[static_cast<size_t>(r)];
+    for (int64_t i = 0; p.last != nullptr && i < p.hidden; ++i) row[static_cast<size_t>(i)] += p.last[r * p.hidden + i];
+    std::copy(row.begin(), row.end(), p.y + r * p.hidden);
   }
 }
 

@@ -129,6 +129,7 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
   if (config.candidate_source && layer >= *config.candidate_source) {
     candidates = layer == *config.candidate_source ? backend::Candidates::kPublish : backend::Candidates::kRestrict;
   }
+  JoinBranch();  // StoreKv's
   dev.IndexSelect({.rows = rows.size(),
                    .heads = config.index_heads,
                    .q = index_q.as<float>(),
@@ -162,6 +163,8 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
                .weight = w.q_norm.data(),
                .eps = static_cast<float>(config.rms_norm_eps),
                .y = qr.as<float>()});
+  // The selection, where there is one, needs no queries.
+  if (w.indexer) BeginBranch();
   Linear(w.wq_b, qr.as<float>(), config.q_lora_rank, q.as<float>(), ActivationsOf(w.wq_b));
   dev.Rope({.rows = n,
             .heads = config.num_heads,
@@ -169,7 +172,11 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
             .rope_dim = config.rope_dim,
             .table = rope.as<float>(),
             .x = q.as<float>()});
-  if (w.indexer) Select(layer, caches, tap);
+  if (w.indexer) {
+    EndBranch();
+    Select(layer, caches, tap);
+  }
+  JoinBranch();  // that one or StoreKv's
 
   for (const Segment& segment : step.segments) {
     DI_CHECK(!in_blocks || (segment.end - segment.begin == options.draft_block && !compressed));

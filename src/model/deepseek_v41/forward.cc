@@ -193,7 +193,9 @@ float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapF
     if (w.engram) Engram(*w.engram, layer, tap);
     if (options.draft_taps) TakeDraftTaps(layer, tap);
     Mix(w.hc_attn, w.attn_norm, pre, attn_pre);
+    BeginBranch();
     StoreKv(layer, step, caches);
+    EndBranch();
     rows.Narrow(dev, step, layer + 1, live);
     if (rows.size() == 0) break;
     Attend(layer, step, caches, tap);

@@ -68,6 +68,7 @@ struct Model::Impl {
   Buffer experts, expert_weights, engram_rows, engram_values, engram_kv, ids, use_embeds;
   Buffer final_index, final_streams, final_pre, final_hidden, logits;
   Buffer block_ends, states;  // with options.draft_block
+  Buffer shared_expert;       // with recorded steps
   LatentList latents;
   std::vector<int32_t> host_floors, host_ends, host_final, tapped_rows;
   std::vector<uint8_t> host_dead;
@@ -91,6 +92,18 @@ struct Model::Impl {
   void Begin(const Step& step);
   void UploadStep(const Step& step);
   float* RunLayers(const Step& step, const Caches& caches, const TapFn& tap);
+
+  // Whether ops that do not need each other may run at once: in steps whose rows stay and whose tables are on the device.
+  bool branches() const { return tabled.ids != nullptr; }
+  void BeginBranch() {
+    if (branches()) dev.BeginBranch();
+  }
+  void EndBranch() {
+    if (branches()) dev.EndBranch();
+  }
+  void JoinBranch() {
+    if (branches()) dev.JoinBranch();
+  }
 
   int64_t RecordedRowsMax() const;
   // Rows of the recording that a step takes; 0: it cannot be recorded.

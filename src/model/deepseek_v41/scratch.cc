@@ -74,6 +74,7 @@ Status Model::Impl::Allocate() {
     const int32_t first = 0;
     DI_ASSIGN_OR_RETURN(zero, backend::Upload<int32_t>(dev, std::span(&first, 1)));
   }
+  DI_RETURN_IF_ERROR(make(&shared_expert, RecordedRowsMax() > 0 ? n : 0, hidden * kFloat));
   DI_RETURN_IF_ERROR(make(&final_index, m, 4));
   DI_RETURN_IF_ERROR(make(&final_streams, m, c.hc_mult * hidden * kFloat));
   DI_RETURN_IF_ERROR(make(&final_pre, m, c.hc_mult * kFloat));

@@ -63,6 +63,28 @@ void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap
 void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
   const MoeWeights& w = weights.layers[static_cast<size_t>(layer)].moe;
   const int64_t topk = config.num_experts_per_token;
+  const auto run = [&](int64_t chosen, bool has_shared, const float* last, float* y) {
+    dev.Experts({.rows = rows.size(),
+                 .hidden = config.hidden_size,
+                 .topk = chosen,
+                 .num_experts = config.num_experts,
+                 .x = input.as<float>(),
+                 .chosen = experts.as<int32_t>(),
+                 .weights = expert_weights.as<float>(),
+                 .experts = w.experts.data(),
+                 .shared = w.shared,
+                 .has_shared = has_shared,
+                 .last = last,
+                 .limit = static_cast<float>(config.swiglu_limit),
+                 .activations = ActivationsOf(w.shared.w1),
+                 .y = y});
+  };
+  if (branches()) {
+    // The shared expert beside the router.
+    dev.BeginBranch();
+    run(0, true, nullptr, shared_expert.as<float>());
+    dev.EndBranch();
+  }
   dev.Route({.rows = rows.size(),
              .topk = topk,
              .x = input.as<float>(),
@@ -75,19 +97,8 @@ void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
              .experts = experts.as<int32_t>(),
              .weights = expert_weights.as<float>()});
   Tapped(tap, Tap::kExperts, layer, experts.data(), topk * 4);
-  dev.Experts({.rows = rows.size(),
-               .hidden = config.hidden_size,
-               .topk = topk,
-               .num_experts = config.num_experts,
-               .x = input.as<float>(),
-               .chosen = experts.as<int32_t>(),
-               .weights = expert_weights.as<float>(),
-               .experts = w.experts.data(),
-               .shared = w.shared,
-               .has_shared = true,
-               .limit = static_cast<float>(config.swiglu_limit),
-               .activations = ActivationsOf(w.shared.w1),
-               .y = sublayer.as<float>()});
+  JoinBranch();
+  run(topk, !branches(), branches() ? shared_expert.as<float>() : nullptr, sublayer.as<float>());
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -230,8 +230,8 @@ Dispatch MakeDispatch(Context& context, const DispatchParams& p) {
 }
 
 void Combine(Context& context, const CombineParams& p) {
-  // Outputs and sums of the shared expert are in scratch memory, which is aligned.
-  const bool vectors = p.hidden % 4 == 0 && reinterpret_cast<uintptr_t>(p.y) % 16 == 0;
+  // Outputs are in scratch memory, which is aligned.
+  const bool vectors = p.hidden % 4 == 0 && (reinterpret_cast<uintptr_t>(p.y) | reinterpret_cast<uintptr_t>(p.shared)) % 16 == 0;
   const auto width = static_cast<int>(p.hidden / (vectors ? 4 : 1));
   const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads), static_cast<unsigned>(p.rows));
   LaunchAfter(context, vectors ? CombineKernel<float4> : CombineKernel<float>, grid, kThreads, 0, p, width);

@@ -117,8 +117,8 @@ float* RunGroup(Context& context, const ExpertsParams& p, const Group& g, const 
   return outer;
 }
 
-void RunPass(Context& context, const ExpertsParams& p) {
-  CombineParams combine{.rows = p.rows, .topk = p.topk, .hidden = p.hidden, .y = p.y};
+// Sets what the sum takes of the routed experts; false where memory is short.
+bool RunRouted(Context& context, const ExpertsParams& p, CombineParams& combine) {
   Group routed{.shape = p.experts[0], .problems = static_cast<int>(p.num_experts)};
   routed.up_down = AddressTable(context, p.experts, p.num_experts);
   // Twice the mean, so that few experts need a second tile; a tile is multiplied no wider than its tokens. Beyond that full tiles.
@@ -133,13 +133,18 @@ void RunPass(Context& context, const ExpertsParams& p) {
   const Dispatch dispatch = MakeDispatch(context, {.rows = p.rows, .topk = p.topk, .num_experts = p.num_experts,
                                                    .tile_tokens = tile_tokens, .rest_tokens = rest_tokens,
                                                    .chosen = p.chosen, .weights = p.weights});
-  if (routed.up_down == nullptr || !dispatch.ok) return;
+  if (routed.up_down == nullptr || !dispatch.ok) return false;
   routed.rows = dispatch.positions;
   routed.dispatch = &dispatch;
   routed.tile_tokens = tile_tokens;
   combine.outputs = RunGroup(context, p, routed, p.x);
   combine.position_of_slot = dispatch.position_of_slot;
-  if (combine.outputs == nullptr) return;
+  return combine.outputs != nullptr;
+}
+
+void RunPass(Context& context, const ExpertsParams& p) {
+  CombineParams combine{.rows = p.rows, .topk = p.topk, .hidden = p.hidden, .shared = p.last, .y = p.y};
+  if (p.topk > 0 && !RunRouted(context, p, combine)) return;
   if (p.has_shared) {
     Group shared{.shape = p.shared, .rows = p.rows};
     shared.up_down = AddressTable(context, &p.shared, 1);
@@ -153,7 +158,9 @@ void RunPass(Context& context, const ExpertsParams& p) {
 }  // namespace
 
 void Experts(Context& context, const ExpertsParams& params) {
-  DI_CHECK(params.num_experts >= 1 && IsPacked(params.experts[0].w1.format) && IsPacked(params.experts[0].w2.format));
+  DI_CHECK(params.topk == 0 ||
+           (params.num_experts >= 1 && IsPacked(params.experts[0].w1.format) && IsPacked(params.experts[0].w2.format)));
+  DI_CHECK((params.topk > 0 || params.has_shared) && !(params.has_shared && params.last != nullptr));
   DI_CHECK(!params.has_shared || (IsPacked(params.shared.w1.format) && IsPacked(params.shared.w2.format)));
   for (int64_t begin = 0; begin < params.rows; begin += kRowsPerPass) {
     if (begin > 0) context.BeginOp();
@@ -163,6 +170,7 @@ void Experts(Context& context, const ExpertsParams& params) {
     p.chosen += begin * p.topk;
     p.weights += begin * p.topk;
     p.y += begin * p.hidden;
+    if (p.last != nullptr) p.last += begin * p.hidden;
     RunPass(context, p);
   }
 }
