@@ -171,6 +171,7 @@ double LayerStack::Seconds(const model::deepseek_v41::ModelOptions& options, int
     Must(loaded_->backend().Synchronize());
     times.push_back(Since(begin) / runs);
   }
+  if (after_pass_) after_pass_();
   std::sort(times.begin(), times.end());
   return times[1];
 }

@@ -2,8 +2,10 @@
 // The first layers of a slice on the card, with caches full of random codes, timed. One at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/loaded_model.h"
@@ -18,6 +20,8 @@ class LayerStack {
 
   // From now on passes of all layers are taken apart instead of timed.
   void set_profile(bool on) { profile_ = on; }
+  // Called behind each timed pass, while its model is there.
+  void set_after_pass(std::function<void()> call) { after_pass_ = std::move(call); }
   int64_t num_layers() const { return loaded_->config().num_layers; }
   int64_t context_max() const { return loaded_->config().max_positions; }
   int64_t num_experts() const { return loaded_->config().num_experts; }
@@ -46,6 +50,7 @@ class LayerStack {
   std::vector<backend::Buffer> cache_buffers_;
   double copy_bytes_per_s_ = 0;
   bool profile_ = false;
+  std::function<void()> after_pass_;
 };
 
 }  // namespace deepinfer::bench
