@@ -90,15 +90,19 @@ void Experts(const ExpertsParams& p) {
     }
     AddExpert(p.experts[e], p, rows, weights, &y);
   }
+  std::vector<Row> last(static_cast<size_t>(p.rows), Row(static_cast<size_t>(p.hidden)));
   if (p.has_shared) {
     std::vector<int64_t> rows(static_cast<size_t>(p.rows));
     std::iota(rows.begin(), rows.end(), 0);
-    AddExpert(p.shared, p, rows, std::vector<double>(rows.size(), 1.0), &y);
+    AddExpert(p.shared, p, rows, std::vector<double>(rows.size(), 1.0), &last);
   }
   for (int64_t r = 0; r < p.rows; ++r) {
-    Row& row = y[static_cast<size_t>(r)];
-    for (int64_t i = 0; p.last != nullptr && i < p.hidden; ++i) row[static_cast<size_t>(i)] += p.last[r * p.hidden + i];
-    std::copy(row.begin(), row.end(), p.y + r * p.hidden);
+    for (int64_t i = 0; i < p.hidden; ++i) {
+      // Rounded, as where it comes from another call.
+      auto added = static_cast<float>(last[static_cast<size_t>(r)][static_cast<size_t>(i)]);
+      if (p.last != nullptr) added += p.last[r * p.hidden + i];
+      p.y[r * p.hidden + i] = static_cast<float>(y[static_cast<size_t>(r)][static_cast<size_t>(i)] + added);
+    }
   }
 }
 
