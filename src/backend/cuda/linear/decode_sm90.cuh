@@ -69,15 +69,15 @@ struct ChunkDecoder<WeightFormat::kFp8Tile32> {
   __device__ void Load(const ChunkPlaces& at) {
     words[0] = ptx::LoadShared4(at.even);
     words[1] = ptx::LoadShared4(at.odd);
-    scales[0] = ScalePair(ptx::LoadShared16(at.even_scales));
-    scales[1] = ScalePair(ptx::LoadShared16(at.odd_scales));
+    scales[0] = ptx::LoadShared16(at.even_scales);
+    scales[1] = ptx::LoadShared16(at.odd_scales);
   }
 
   template <int kHalf>
   __device__ void Decode(Fragments& a) const {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      const uint32_t scale = scales[parity];
+      const uint32_t scale = ScalePair(scales[parity]);
       const uint32_t pair[2] = {kHalf == 0 ? words[parity].x : words[parity].z, kHalf == 0 ? words[parity].y : words[parity].w};
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
@@ -100,8 +100,8 @@ struct ChunkDecoder<WeightFormat::kFp4Row32> {
   __device__ void Load(const ChunkPlaces& at) {
     words[0] = ptx::LoadShared2(at.even);
     words[1] = ptx::LoadShared2(at.odd);
-    scales[0] = ScalePair(ptx::LoadShared16(at.even_scales));
-    scales[1] = ScalePair(ptx::LoadShared16(at.odd_scales));
+    scales[0] = ptx::LoadShared16(at.even_scales);
+    scales[1] = ptx::LoadShared16(at.odd_scales);
   }
 
   // Register i of the eight that two words hold.
@@ -117,7 +117,7 @@ struct ChunkDecoder<WeightFormat::kFp4Row32> {
   __device__ void Decode(Fragments& a) const {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
-      const uint32_t scale = scales[parity];
+      const uint32_t scale = ScalePair(scales[parity]);
       const uint2& w = words[parity];
       a[0][parity] = ptx::MulBf16x2ByHalf<kHalf>(Spread<4 * kHalf>(w), scale);
       a[0][2 + parity] = ptx::MulBf16x2ByHalf<kHalf>(Spread<4 * kHalf + 1>(w), scale);

@@ -38,6 +38,7 @@ struct GemmParams {
   int32_t spans = 1;                         // kSwiGlu: 1
   int32_t span_items = 1;                    // `spans` where each is a work item of its own, else 1
   int32_t problem_rows = 0;                  // outputs of a problem's matrix; in `matrix` problem g has [g, g + 1) * problem_rows
+  int32_t block_tiles = 0;                   // tiles of outputs that a block multiplies side by side: BlockTiles()
   int32_t row_blocks = 0;                    // work items per token tile and span along the outputs
   int32_t band = 1;                          // row blocks whose items for all token tiles come before those of the next
   const uint8_t* inputs = nullptr;           // packed activations, [chunk][part][row group] atoms
@@ -64,18 +65,24 @@ struct GemmConfig {
   bool split;  // spans are work items: their sums are joined afterwards
 };
 inline constexpr int kTokensWide = 128;   // of a tile at most
-inline constexpr int kTokensFew = 64;     // at most with a finer choice of widths, with three parts, or where a block adds up spans
+inline constexpr int kTokensFew = 64;     // at most with a finer choice of widths, and for items of one span with three parts
 inline constexpr int kTokensFewest = 32;  // at most for the narrowest kernel that adds up spans of three parts
 
-// Tiles of 64 outputs that a block multiplies side by side.
+// Tiles of 64 outputs that a block multiplies side by side. A second set of sums leaves registers for half as many where there are
+// many tokens, and where there are few it is the weights that take time.
 inline constexpr int kBlockTiles = 4;
+inline constexpr int kBlockTilesTotals = 2;
+// `totals`: a block adds up spans.
+constexpr int BlockTiles(int tokens, int parts, bool totals) {
+  return totals && (parts == 1 || tokens > kTokensFewest) ? kBlockTilesTotals : kBlockTiles;
+}
 
 // Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.
 // `tiles` are the output tiles of the whole op, `num_chunks` those of a row.
 int Spans(int64_t tiles, int64_t num_chunks, int parts);
 
 // Most tokens of a tile.
-constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 || totals ? kTokensFew : kTokensWide; }
+constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 && !totals ? kTokensFew : kTokensWide; }
 
 // What ChooseGemm asks about a product: `tiles` and `num_chunks` as above, `rows` tokens of each of `problems` problems.
 struct GemmShape {
@@ -89,7 +96,7 @@ struct GemmShape {
 };
 GemmConfig ChooseGemm(const GemmShape& shape);
 
-// Shared memory of a block: the stages of the pipeline. A stage holds one chunk of inputs or two: [chunk][part][tokens] atoms, then
+// Shared memory of a block: the stages of the pipeline. A stage holds one, two or four chunks of inputs: [chunk][part][tokens] atoms, then
 // [warpgroup][chunk] of weights.
 inline constexpr int kSharedBytesMax = 227 * 1024;
 inline constexpr int kStagesMax = 16;
@@ -100,7 +107,7 @@ struct GemmMemory {
   int num_stages;
   int total_bytes;
 };
-// `totals`: a block adds up spans; its stages hold one chunk.
+// Where a block adds up spans its stages hold one chunk.
 GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals);
 
 }  // namespace deepinfer::backend::cuda

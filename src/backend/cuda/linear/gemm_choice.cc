@@ -24,13 +24,15 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Cycles of a product, about: rounds of blocks, each chunk bound by the tensor cores, by decoding, or by what the second-level
 // cache gives a multiprocessor (33 bytes a cycle with all of them, twice that alone).
 double Cycles(const GemmShape& shape, int64_t spans, int tokens, bool split) {
-  const int64_t blocks = CeilDiv(shape.tiles, kBlockTiles) * CeilDiv(shape.rows, tokens);
+  const int block_tiles = BlockTiles(tokens, shape.parts, spans > 1 && !split);
+  const int64_t blocks = CeilDiv(shape.tiles, block_tiles) * CeilDiv(shape.rows, tokens);
   const int64_t items = blocks * (split ? spans : 1);
   const double rounds = static_cast<double>(CeilDiv(items, kMultiprocessors));
   const double columns = std::max(static_cast<double>(std::min<int64_t>(shape.rows, tokens)), 16.0);
-  const double bytes = columns * kChunkCols * 2 * shape.parts + kBlockTiles * ChunkBytes(shape.format);
+  const double bytes = columns * kChunkCols * 2 * shape.parts + block_tiles * ChunkBytes(shape.format);
   const double busy = static_cast<double>(std::min(items, kMultiprocessors)) / kMultiprocessors;
-  const double chunk = std::max({400.0, 8 * columns * shape.parts, bytes / std::min(60.0, 33.0 / busy)});
+  const double share = static_cast<double>(block_tiles) / kBlockTiles;
+  const double chunk = std::max({200 + 200 * share, 8 * columns * shape.parts * share, bytes / std::min(60.0, 33.0 / busy)});
   const double chunks = static_cast<double>(split ? CeilDiv(shape.num_chunks, spans) : shape.num_chunks);
   const double outputs = static_cast<double>(shape.tiles * kTileRows * shape.rows) * 4;
   // Joining: a launch, and sums written and read.
@@ -67,18 +69,23 @@ GemmConfig ChooseGemm(const GemmShape& shape) {
 }
 
 GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals) {
-  constexpr int kStagesGood = 4;
+  constexpr int kStagesGood = 4, kTokenBytes = kChunkCols * 2;
+  const int weight_bytes = BlockTiles(tokens, parts, totals) * ChunkBytes(format);
   GemmMemory memory{};
-  memory.part_bytes = tokens * kChunkCols * 2;
+  memory.part_bytes = tokens * kTokenBytes;
+  // A product reads as many tokens as it is wide, of the last part of the last stage too.
+  const int width = tokens <= kTokensFew ? kTokensFew : kTokensWide;
+  const int behind = std::max(width * kTokenBytes - memory.part_bytes - weight_bytes, 0);
   // One atom for the barriers, one for the alignment of the whole.
-  const int room = kSharedBytesMax - 2 * kAtomBytes;
-  for (memory.stage_chunks = tokens <= kTokensFew && !totals ? 2 : 1; memory.stage_chunks > 0; --memory.stage_chunks) {
-    const int bytes = memory.stage_chunks * (parts * memory.part_bytes + kBlockTiles * ChunkBytes(format));
+  const int room = kSharedBytesMax - 2 * kAtomBytes - behind;
+  memory.stage_chunks = totals || tokens > kTokensFew ? 1 : tokens > kTokensFewest ? 2 : 4;
+  for (; memory.stage_chunks > 0; memory.stage_chunks /= 2) {
+    const int bytes = memory.stage_chunks * (parts * memory.part_bytes + weight_bytes);
     memory.stage_bytes = (bytes + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
     memory.num_stages = std::min(room / memory.stage_bytes, kStagesMax);
     if (memory.num_stages >= kStagesGood || memory.stage_chunks == 1) break;
   }
-  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes;
+  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes + behind;
   return memory;
 }
 

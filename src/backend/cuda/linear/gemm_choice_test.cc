@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/linear/packed.h"
 
 namespace deepinfer::backend::cuda {
 namespace {
@@ -44,6 +45,10 @@ TEST(GemmChoice, StagesFitSharedMemory) {
           EXPECT_LE(memory.num_stages, kStagesMax);
           EXPECT_LE(memory.total_bytes, kSharedBytesMax);
           EXPECT_EQ(memory.part_bytes % 1024, 0);
+          // What the widest product of the last chunk's last part reads.
+          const int weight_bytes = memory.stage_chunks * BlockTiles(tokens, parts, totals) * ChunkBytes(format);
+          const int last = memory.num_stages * memory.stage_bytes - weight_bytes - memory.part_bytes;
+          EXPECT_LE(last + (tokens <= kTokensFew ? kTokensFew : kTokensWide) * 128, memory.total_bytes);
         }
       }
     }
@@ -63,7 +68,7 @@ TEST(GemmChoice, PublishedShapes) {
   EXPECT_TRUE(choose(20, 80, 1).split);
   EXPECT_TRUE(choose(20, 80, 256).split);
   EXPECT_FALSE(choose(80, 128, 8192).split);
-  EXPECT_EQ(choose(80, 128, 8192).tokens, kTokensFew);
+  EXPECT_EQ(choose(80, 128, 8192).tokens, kTokensWide);
   EXPECT_EQ(choose(512, 20, 8192).tokens, kTokensWide);
   EXPECT_FALSE(choose(512, 20, 1).split);
 }

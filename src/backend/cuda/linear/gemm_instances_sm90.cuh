@@ -15,7 +15,8 @@ template <typename Traits>
 void LaunchInstance(Context& context, const GemmParams& p, int num_items) {
   const GemmMemory memory = PlanMemory(p.tile_tokens, Traits::kFormat, p.parts, Traits::kTotals);
   DI_CHECK(memory.num_stages >= 2 && p.tile_tokens % kGroupRows == 0);
-  DI_CHECK(p.parts == Traits::kParts && p.tile_tokens <= Traits::Columns::kMost && (Traits::kTotals || p.span_items == p.spans));
+  DI_CHECK(p.block_tiles == Traits::kTiles && p.parts == Traits::kParts && p.tile_tokens <= Traits::Columns::kMost);
+  DI_CHECK(Traits::kTotals || p.span_items == p.spans);
   DI_CHECK(p.epilogue == Epilogue::kStore || (p.spans == 1 && p.parts == 1));
   context.Record(cudaFuncSetAttribute(GemmKernel<Traits>, cudaFuncAttributeMaxDynamicSharedMemorySize, memory.total_bytes),
                  "matrix kernel: shared memory");
@@ -27,15 +28,15 @@ template <WeightFormat kFormat>
 void LaunchGemm(Context& context, const GemmParams& p, int num_items) {
   const bool totals = p.span_items < p.spans, few = p.tile_tokens <= kTokensFew;
   if (p.parts == 1) {
-    if (totals) return LaunchInstance<GemmKernelTraits<kFormat, 1, true, Widths<kTokensFew>>>(context, p, num_items);
-    if (few) return LaunchInstance<GemmKernelTraits<kFormat, 1, false, Widths<16, 32, 40, 48, kTokensFew>>>(context, p, num_items);
+    if (totals) return LaunchInstance<GemmKernelTraits<kFormat, 1, true, Widths<kTokensFew, kTokensWide>>>(context, p, num_items);
+    if (few) return LaunchInstance<GemmKernelTraits<kFormat, 1, false, Widths<8, 16, 32, 40, 48, kTokensFew>>>(context, p, num_items);
     return LaunchInstance<GemmKernelTraits<kFormat, 1, false, Widths<kTokensWide>>>(context, p, num_items);
   }
-  if (!totals) return LaunchInstance<GemmKernelTraits<kFormat, 3, false, Widths<16, kTokensFew>>>(context, p, num_items);
+  if (!totals) return LaunchInstance<GemmKernelTraits<kFormat, 3, false, Widths<8, 16, kTokensFew>>>(context, p, num_items);
   if (p.tile_tokens <= kTokensFewest) {
-    return LaunchInstance<GemmKernelTraits<kFormat, 3, true, Widths<16, kTokensFewest>>>(context, p, num_items);
+    return LaunchInstance<GemmKernelTraits<kFormat, 3, true, Widths<8, 16, kTokensFewest>>>(context, p, num_items);
   }
-  LaunchInstance<GemmKernelTraits<kFormat, 3, true, Widths<kTokensFew>>>(context, p, num_items);
+  LaunchInstance<GemmKernelTraits<kFormat, 3, true, Widths<kTokensFew, kTokensWide>>>(context, p, num_items);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -21,44 +21,60 @@ void Launch(Context& context, WeightFormat format, const GemmParams& p) {
   }
 }
 
-// What the shape decides.
-void SetItems(const GemmShape& shape, int tokens, GemmParams& p) {
+// What the shape decides. split: spans are items.
+void SetItems(const GemmShape& shape, int tokens, bool split, GemmParams& p) {
+  p.spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
+  p.span_items = split ? p.spans : 1;
+  p.tile_tokens = tokens;
+  p.block_tiles = BlockTiles(tokens, shape.parts, p.span_items < p.spans);
   // A problem whose outputs do not begin on a tile can touch one tile more.
   int tiles = (p.problem_rows + kTileRows - 1) / kTileRows;
   if (p.matrices == nullptr && shape.problems > 1 && p.problem_rows % kTileRows != 0) ++tiles;
-  p.row_blocks = p.epilogue == Epilogue::kSwiGlu ? (2 * tiles + kBlockTiles - 1) / kBlockTiles
-                                                 : (tiles + kBlockTiles - 1) / kBlockTiles * p.problem_matrices;
+  p.row_blocks = p.epilogue == Epilogue::kSwiGlu ? (2 * tiles + p.block_tiles - 1) / p.block_tiles
+                                                 : (tiles + p.block_tiles - 1) / p.block_tiles * p.problem_matrices;
   // Weights that the caches do not hold are read once for all token tiles; of inputs there are fewer.
-  constexpr int kBand = 16, kNoBand = 40;
-  p.band = p.row_blocks <= kNoBand ? p.row_blocks : kBand;
-  p.spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
-  p.tile_tokens = tokens;
+  constexpr int kBandTiles = 64, kNoBandTiles = 160;
+  p.band = p.row_blocks * p.block_tiles <= kNoBandTiles ? p.row_blocks : kBandTiles / p.block_tiles;
+}
+
+void Run(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
+  SetItems(shape, config.tokens, config.split, p);
+  p.problem_token_tiles = (p.rows + config.tokens - 1) / config.tokens;
+  p.num_token_tiles = static_cast<int32_t>(shape.problems) * p.problem_token_tiles;
+  Launch(context, shape.format, p);
+}
+
+// With the outputs in scratch memory.
+SpanSums RunApart(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
+  const int64_t outputs = p.matrices == nullptr ? p.problem_rows * shape.problems : int64_t{p.problem_rows} * p.problem_matrices;
+  SpanSums sums{.row_stride = outputs, .span_stride = p.rows * outputs};
+  if (config.split) sums.spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
+  p.y = context.Take<float>(sums.spans * sums.span_stride);
+  p.y_stride = outputs;
+  p.span_y = sums.span_stride;
+  if (p.y != nullptr) Run(context, shape, config, p);
+  sums.data = p.y;
+  return sums;
 }
 
 }  // namespace
 
 void RunGroupedGemm(Context& context, const GemmShape& shape, GemmParams p, int tokens) {
-  SetItems(shape, tokens, p);
+  SetItems(shape, tokens, false, p);
   Launch(context, shape.format, p);
 }
 
 void RunGemm(Context& context, const GemmShape& shape, GemmParams p) {
   const GemmConfig config = ChooseGemm(shape);
-  SetItems(shape, config.tokens, p);
-  p.problem_token_tiles = (p.rows + config.tokens - 1) / config.tokens;
-  p.num_token_tiles = static_cast<int32_t>(shape.problems) * p.problem_token_tiles;
-  if (!config.split) return Launch(context, shape.format, p);
-  const int64_t outputs = p.matrices == nullptr ? p.problem_rows * shape.problems : int64_t{p.problem_rows} * p.problem_matrices;
-  auto* sums = context.Take<float>(p.spans * p.rows * outputs);
-  if (sums == nullptr) return;
+  if (!config.split) return Run(context, shape, config, p);
   float* y = p.y;
   const int64_t y_stride = p.y_stride;
-  p.span_items = p.spans;
-  p.y = sums;
-  p.y_stride = outputs;
-  p.span_y = p.rows * outputs;
-  Launch(context, shape.format, p);
-  JoinSpans(context, sums, p.spans, p.rows, outputs, y, y_stride);
+  const SpanSums sums = RunApart(context, shape, config, p);
+  if (sums.data != nullptr) JoinSpans(context, sums, p.rows, sums.row_stride, y, y_stride);
+}
+
+SpanSums RunGemmApart(Context& context, const GemmShape& shape, GemmParams p) {
+  return RunApart(context, shape, ChooseGemm(shape), p);
 }
 
 }  // namespace deepinfer::backend::cuda

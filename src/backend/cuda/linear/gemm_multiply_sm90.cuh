@@ -4,17 +4,15 @@
 
 #include "backend/cuda/linear/decode_sm90.cuh"
 #include "backend/cuda/linear/gemm_shared_sm90.cuh"
+#include "backend/cuda/ptx/mma.cuh"
 #include "backend/cuda/ptx/pipeline.cuh"
 #include "backend/cuda/ptx/wgmma_sm90.cuh"
 
 namespace deepinfer::backend::cuda {
 
-// Where a thread finds its weights in a stage.
+// Where a thread finds its weights in a stage: the words and scales of its even and of its odd operand registers in the first chunk.
 struct StagePlaces {
-  uint32_t words;       // of this thread in the stage's first chunk, even operand registers
-  uint32_t scales;      // the same
-  uint32_t odd_words;   // further on for the odd registers, the same for all threads
-  uint32_t odd_scales;
+  ChunkPlaces first;
 
   template <typename Traits>
   __device__ static StagePlaces Find(const GemmParams& p, const GemmShared& shared, int warpgroup) {
@@ -23,12 +21,98 @@ struct StagePlaces {
     const int t = static_cast<int>(threadIdx.x) % kWarpgroup, parity = pair ? warpgroup % 2 : 0;
     const auto slot_bytes = static_cast<uint32_t>(shared.memory.stage_chunks * Traits::kChunk);
     const uint32_t slot = static_cast<uint32_t>(shared.InputBytes(Traits::kParts)) + static_cast<uint32_t>(warpgroup - parity) * slot_bytes;
-    StagePlaces places;
-    places.words = slot + Decoder::WordPlace(t, parity);
-    places.scales = slot + Decoder::ScalePlace(t, parity);
-    places.odd_words = pair ? slot_bytes : Decoder::WordPlace(0, 1);
-    places.odd_scales = pair ? slot_bytes : Decoder::ScalePlace(0, 1) - Decoder::ScalePlace(0, 0);
-    return places;
+    const uint32_t odd_slot = slot + (pair ? slot_bytes : 0);
+    const int odd_parity = pair ? parity : 1;
+    return {{slot + Decoder::WordPlace(t, parity), odd_slot + Decoder::WordPlace(t, odd_parity),
+             slot + Decoder::ScalePlace(t, parity), odd_slot + Decoder::ScalePlace(t, odd_parity)}};
+  }
+
+  // In a chunk that lies `at` further on.
+  __device__ ChunkPlaces At(uint32_t at) const {
+    return {first.even + at, first.odd + at, first.even_scales + at, first.odd_scales + at};
+  }
+};
+
+// A warp's reads of a stage are over: its place may be filled again.
+__device__ inline void ReleaseStage(const GemmShared& shared, int stage) {
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(shared.Empty(stage));
+}
+
+// The chunks of a span for few tokens, by products of a warp: they take B from registers and no part in what the warpgroup's
+// products cost besides (descriptors, waiting for one another), and give the same bits.
+template <typename Traits, int kColumns>
+struct FewLoop {
+  static constexpr int kGroups = kColumns / kGroupRows;
+
+  const GemmShared& shared;
+  const StagePlaces& places;
+  int chunks;
+  Ring& ring;
+  float (&sums)[kColumns / 2];
+  float d[kGroups][4] = {};
+
+  // `inputs`: where this lane's row of the four matrices of 8 x 8 in the first 32 inputs of the chunk lies. The other 32 are the
+  // units 4 to 7 of a row, which are swizzled with its number: 64 bytes away in either direction.
+  template <int kHalf>
+  __device__ void Half(const ChunkDecoder<Traits::kFormat>& decoder, uint32_t inputs) {
+    uint32_t b[Traits::kParts][kGroups][4];
+#pragma unroll
+    for (int part = 0; part < Traits::kParts; ++part) {
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const auto further = static_cast<uint32_t>(part * shared.memory.part_bytes + group * kAtomBytes);
+        ptx::LoadMatrices((inputs ^ kHalf * 64) + further, b[part][group]);
+      }
+    }
+    Fragments a;
+    decoder.template Decode<kHalf>(a);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+#pragma unroll
+      for (int part = 0; part < Traits::kParts; ++part) {
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) ptx::Mma(d[group], a[step], b[part][group][2 * step], b[part][group][2 * step + 1]);
+      }
+    }
+  }
+
+  // The words of the next chunk are on their way while one is multiplied. `row`: of the first chunk's inputs, as above.
+  template <int kCount>
+  __device__ void Chunks(uint32_t weights, uint32_t row) {
+    ChunkDecoder<Traits::kFormat> decoders[2];
+    decoders[0].Load(places.At(weights));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i + 1 < kCount) decoders[(i + 1) % 2].Load(places.At(weights + static_cast<uint32_t>((i + 1) * Traits::kChunk)));
+      const uint32_t inputs = row + static_cast<uint32_t>(i * Traits::kParts * shared.memory.part_bytes);
+      Half<0>(decoders[i % 2], inputs);
+      Half<1>(decoders[i % 2], inputs);
+    }
+  }
+
+  __device__ void Stage(uint32_t stage, uint32_t row, int count) {
+    if (count == 4) return Chunks<4>(stage, row);
+    if (count >= 2) Chunks<2>(stage, row);
+    const int done = count / 2 * 2;
+    if (count > done) {
+      Chunks<1>(stage + static_cast<uint32_t>(done * Traits::kChunk),
+                row + static_cast<uint32_t>(done * Traits::kParts * shared.memory.part_bytes));
+    }
+  }
+
+  __device__ void Run() {
+    const auto lane = threadIdx.x % kWarp, row = lane % kGroupRows;
+    const uint32_t place = row * 128 + (lane / kGroupRows ^ row) * 16;
+    for (int left = chunks; left > 0; left -= shared.memory.stage_chunks) {
+      ptx::BarrierWait(shared.Full(ring.stage), ring.phase);
+      const uint32_t stage = shared.Stage(ring.stage);
+      Stage(stage, stage + place, min(left, shared.memory.stage_chunks));
+      ReleaseStage(shared, ring.stage);
+      ring.Next(shared.memory.num_stages);
+    }
+#pragma unroll
+    for (int r = 0; r < kColumns / 2; ++r) sums[r] = d[r / 4][r % 4];
   }
 };
 
@@ -67,21 +151,16 @@ struct SpanLoop {
     ptx::WgmmaFenceRegisters(half[1]);
   }
 
-  __device__ void Release(int stage) const {
-    if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(shared.Empty(stage));
-  }
-
   // One chunk; `before` is a stage that is free as soon as the chunk before is multiplied, or negative.
   __device__ void Chunk(uint32_t chunk_at, uint32_t inputs, int before) {
-    const uint32_t words = chunk_at + places.words, scales = chunk_at + places.scales;
     ChunkDecoder<Traits::kFormat> decoder;
-    decoder.Load({words, words + places.odd_words, scales, scales + places.odd_scales});
+    decoder.Load(places.At(chunk_at));
     decoder.template Decode<0>(a);
     ptx::WgmmaFenceRegisters(a[0]);  // decoded here and not behind the next fence, where ptxas would run one product at a time
     ptx::WgmmaFenceRegisters(a[1]);
     Start(inputs, a);
     Wait<1>(b);
-    if (before >= 0) Release(before);
+    if (before >= 0) ReleaseStage(shared, before);
     decoder.template Decode<1>(b);
     ptx::WgmmaFenceRegisters(b[0]);
     ptx::WgmmaFenceRegisters(b[1]);
@@ -100,14 +179,15 @@ struct SpanLoop {
       Chunk(stage, inputs, before);
       // One copy of this where registers are few: a wide tile, whose stages are long enough with a chunk, and a second set of sums.
       if constexpr (kColumns <= kTokensFew && !Traits::kTotals) {
-        if (shared.memory.stage_chunks == 2 && left > 1) Chunk(stage + Traits::kChunk, inputs + chunk_inputs, -1);
+        const auto count = static_cast<uint32_t>(min(left, shared.memory.stage_chunks));
+        for (uint32_t i = 1; i < count; ++i) Chunk(stage + i * Traits::kChunk, inputs + i * chunk_inputs, -1);
       }
       before = ring.stage;
       ring.Next(shared.memory.num_stages);
     }
     Wait<0>(b);
     ptx::WgmmaFenceRegisters(sums);
-    if (before >= 0) Release(before);
+    if (before >= 0) ReleaseStage(shared, before);
   }
 };
 

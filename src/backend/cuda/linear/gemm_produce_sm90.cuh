@@ -20,44 +20,75 @@ struct Producer {
   Ring ring = {};
   bool waited = false;
 
-  // The chunks [begin, end) of an item; weights is nullptr where the warpgroup has no tile.
-  __device__ void Bring(const uint8_t* weights, const uint8_t* inputs, uint32_t input_bytes, int begin, int end) {
-    const int stage_chunks = shared.memory.stage_chunks, part_bytes = shared.memory.part_bytes;
-    const auto own_weights = static_cast<uint32_t>(shared.InputBytes(kParts) + warp * stage_chunks * Traits::kChunk);
-    for (int chunk = begin; chunk < end; chunk += stage_chunks) {
-      const uint32_t full = shared.Full(ring.stage), stage = shared.Stage(ring.stage);
+  // What this thread brings of an item.
+  struct Source {
+    const uint8_t* weights;  // nullptr: the warpgroup has no tile
+    const uint8_t* inputs;
+    uint32_t input_bytes;    // of a piece
+  };
+
+  // The inputs' pieces are numbered chunk by chunk, part by part; this warp has every fourth.
+  __device__ void BringInputs(const Source& from, const Ring& at, int chunk, int pieces) const {
+    const uint32_t full = shared.Full(at.stage), stage = shared.Stage(at.stage);
+    for (int piece = warp; piece < pieces; piece += kProducerWarps) {
+      ptx::BulkCopy(stage + static_cast<uint32_t>(piece * shared.memory.part_bytes),
+                    from.inputs + (int64_t{chunk} * kParts + piece) * p.part_bytes, from.input_bytes, full);
+    }
+  }
+
+  // Announces what this warp brings to the stage, and brings the weights.
+  __device__ void BringWeights(const Source& from, const Ring& at, int chunk, int chunks, int pieces) const {
+    const uint32_t full = shared.Full(at.stage);
+    const int own = warp < pieces ? (pieces - warp + kProducerWarps - 1) / kProducerWarps : 0;
+    const uint32_t bytes = from.weights != nullptr ? static_cast<uint32_t>(chunks * Traits::kChunk) : 0;
+    ptx::BarrierArriveExpect(full, bytes + static_cast<uint32_t>(own) * from.input_bytes);
+    if (bytes == 0) return;
+    const auto place = static_cast<uint32_t>(shared.InputBytes(kParts) + warp * shared.memory.stage_chunks * Traits::kChunk);
+    ptx::BulkCopy(shared.Stage(at.stage) + place, from.weights + int64_t{chunk} * Traits::kChunk, bytes, full);
+  }
+
+  // The first chunks of all, while the kernel before still makes the inputs: weights into every stage, then the wait, then inputs.
+  // Returns the chunk behind them.
+  __device__ int BringFirst(const Source& from, int begin, int end) {
+    const int stage_chunks = shared.memory.stage_chunks;
+    const int behind = min(end, begin + shared.memory.num_stages * stage_chunks);
+    const Ring first = ring;
+    for (int chunk = begin; chunk < behind; chunk += stage_chunks, ring.Next(shared.memory.num_stages)) {
+      const int chunks = min(stage_chunks, end - chunk);
+      BringWeights(from, ring, chunk, chunks, chunks * kParts);
+    }
+    ptx::GridWait();
+    waited = true;
+    Ring at = first;
+    for (int chunk = begin; chunk < behind; chunk += stage_chunks, at.Next(shared.memory.num_stages)) {
+      BringInputs(from, at, chunk, min(stage_chunks, end - chunk) * kParts);
+    }
+    return behind;
+  }
+
+  // The chunks [begin, end) of an item.
+  __device__ void Bring(const Source& from, int begin, int end) {
+    const int stage_chunks = shared.memory.stage_chunks;
+    int chunk = waited ? begin : BringFirst(from, begin, end);
+    for (; chunk < end; chunk += stage_chunks) {
+      const int chunks = min(stage_chunks, end - chunk);
       ptx::BarrierWait(shared.Empty(ring.stage), ring.phase ^ 1);
+      BringWeights(from, ring, chunk, chunks, chunks * kParts);
+      BringInputs(from, ring, chunk, chunks * kParts);
       ring.Next(shared.memory.num_stages);
-      // The inputs' pieces are numbered chunk by chunk, part by part.
-      const int chunks = min(stage_chunks, end - chunk), pieces = chunks * kParts;
-      const int own = warp < pieces ? (pieces - warp + kProducerWarps - 1) / kProducerWarps : 0;
-      const uint32_t weight_bytes = weights != nullptr ? static_cast<uint32_t>(chunks * Traits::kChunk) : 0;
-      ptx::BarrierArriveExpect(full, weight_bytes + static_cast<uint32_t>(own) * input_bytes);
-      if (weights != nullptr) ptx::BulkCopy(stage + own_weights, weights + int64_t{chunk} * Traits::kChunk, weight_bytes, full);
-      // Weights do not wait for the kernel before, which packs the inputs.
-      if (own > 0 && !waited) ptx::GridWait();
-      waited = waited || own > 0;
-      for (int piece = warp; piece < pieces; piece += kProducerWarps) {
-        ptx::BulkCopy(stage + static_cast<uint32_t>(piece * part_bytes), inputs + (int64_t{chunk} * kParts + piece) * p.part_bytes,
-                      input_bytes, full);
-      }
     }
   }
 
   __device__ void Run(int num_items) {
-    waited = p.token_tiles != nullptr;
-    if (waited) ptx::GridWait();
     for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
       const GemmItem item = GemmItem::Find(p, index);
       if (item.rows <= 0) continue;
-      const int tile = item.Tile(p, warp);
-      const uint8_t* weights = tile < 0 ? nullptr : item.TileData(p, warp, tile, Traits::kChunk);
-      const auto input_bytes = static_cast<uint32_t>((item.rows + kGroupRows - 1) / kGroupRows * kAtomBytes);
-      const uint8_t* inputs = p.inputs + int64_t{item.first_row / kGroupRows} * kAtomBytes +
-                              int64_t{item.problem} * p.problem_chunks * kParts * p.part_bytes;
-      for (int span = item.span; span < SpanEnd(p, item.span); ++span) {
-        Bring(weights, inputs, input_bytes, SpanBegin(p, span), SpanBegin(p, span + 1));
-      }
+      const int tile = warp < Traits::kTiles ? item.Tile(p, warp) : -1;
+      const Source from = {tile < 0 ? nullptr : item.TileData(p, warp, tile, Traits::kChunk),
+                           p.inputs + int64_t{item.first_row / kGroupRows} * kAtomBytes +
+                               int64_t{item.problem} * p.problem_chunks * kParts * p.part_bytes,
+                           static_cast<uint32_t>((item.rows + kGroupRows - 1) / kGroupRows * kAtomBytes)};
+      for (int span = item.span; span < SpanEnd(p, item.span); ++span) Bring(from, SpanBegin(p, span), SpanBegin(p, span + 1));
     }
   }
 };

@@ -18,6 +18,9 @@ struct Widths {
   static constexpr int kMost = std::max({kColumns...});
 };
 
+// At most so many tokens are multiplied by products of a warp, more by those of a warpgroup.
+inline constexpr int kWarpColumnsMax = 16;
+
 // kTotals: items have several spans, which are added up in a second set of sums.
 template <WeightFormat kFormat_, int kParts_, bool kTotals_, typename Columns_>
 struct GemmKernelTraits {
@@ -25,13 +28,14 @@ struct GemmKernelTraits {
   static constexpr int kParts = kParts_;
   static constexpr bool kTotals = kTotals_;
   using Columns = Columns_;
-  static constexpr int kThreads = (kBlockTiles + 1) * kWarpgroup;  // a consumer warpgroup a tile, and the producers
+  static constexpr int kTiles = BlockTiles(Columns::kMost, kParts, kTotals);
+  static constexpr int kThreads = (kTiles + 1) * kWarpgroup;  // a consumer warpgroup a tile, and the producers
   // The producer leaves its registers to the consumers. A block starts with what 64K registers give every thread, in
   // steps of 8; asking for more than that in all would wait for ever.
   static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kConsumerRegisters = 112;
+  static constexpr int kConsumerRegisters = kTiles == kBlockTiles ? 112 : 232;
   static constexpr int kProducerRegisters = 32;
-  static_assert(kBlockTiles * kConsumerRegisters + kProducerRegisters <= (kBlockTiles + 1) * kStartRegisters);
+  static_assert(kTiles * kConsumerRegisters + kProducerRegisters <= (kTiles + 1) * kStartRegisters);
   static constexpr int kChunk = ChunkBytes(kFormat);
 };
 
@@ -101,8 +105,8 @@ struct GemmItem {
   // The tile of a warpgroup, or -1 where it has none. For kSwiGlu two warpgroups have a tile of gate and of up: the producer
   // brings gate for the even and up for the odd one, and each multiplies half the rows of both.
   __device__ int Tile(const GemmParams& p, int warpgroup) const {
-    const int tile = p.epilogue == Epilogue::kSwiGlu ? row_block * (kBlockTiles / 2) + warpgroup / 2
-                                                     : row_block % (p.row_blocks / p.problem_matrices) * kBlockTiles + warpgroup;
+    const int tile = p.epilogue == Epilogue::kSwiGlu ? row_block * (p.block_tiles / 2) + warpgroup / 2
+                                                     : row_block % (p.row_blocks / p.problem_matrices) * p.block_tiles + warpgroup;
     const int first = FirstOutput(p), absolute = first / kTileRows + tile;
     return absolute * kTileRows < first + p.problem_rows ? absolute : -1;
   }

@@ -29,7 +29,12 @@ struct Consumer {
 
   template <int kColumns>
   __device__ void RunSpan(int span, float (&sums)[kColumns / 2]) {
-    SpanLoop<Traits, kColumns>{shared, places, SpanBegin(p, span + 1) - SpanBegin(p, span), ring, sums}.Run();
+    const int chunks = SpanBegin(p, span + 1) - SpanBegin(p, span);
+    if constexpr (kColumns <= kWarpColumnsMax) {
+      FewLoop<Traits, kColumns>{shared, places, chunks, ring, sums}.Run();
+    } else {
+      SpanLoop<Traits, kColumns>{shared, places, chunks, ring, sums}.Run();
+    }
   }
 
   template <int kColumns>
@@ -90,20 +95,20 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < memory.num_stages; ++i) {
       ptx::BarrierInit(shared.Full(i), kProducerWarps);
-      ptx::BarrierInit(shared.Empty(i), kBlockTiles * kWarpgroup / kWarp);
+      ptx::BarrierInit(shared.Empty(i), Traits::kTiles * kWarpgroup / kWarp);
     }
     ptx::FenceBarrierInit();
   }
   __syncthreads();
-  ptx::GridTrigger();
-  if (threadIdx.x < kBlockTiles * kWarpgroup) {
+  if (threadIdx.x < Traits::kTiles * kWarpgroup) {
     ptx::TakeRegisters<Traits::kConsumerRegisters>();
     ptx::GridWait();
+    ptx::GridTrigger();
     const int warpgroup = UniformIndex(kWarpgroup);
     Consumer<Traits>{p, shared, warpgroup, StagePlaces::Find<Traits>(p, shared, warpgroup)}.Run(num_items);
   } else {
     ptx::ReleaseRegisters<Traits::kProducerRegisters>();
-    const int warp = UniformIndex(kWarp) - kBlockTiles * kWarpgroup / kWarp;
+    const int warp = UniformIndex(kWarp) - Traits::kTiles * kWarpgroup / kWarp;
     if (threadIdx.x % kWarp == 0) Producer<Traits>{p, shared, warp}.Run(num_items);
   }
 }

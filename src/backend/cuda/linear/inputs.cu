@@ -40,7 +40,7 @@ __device__ void StorePart(float (&v)[kUnit], uint8_t* out) {
 }
 
 // Eight values of a row from `x` on, of which `valid` exist.
-__device__ void LoadUnit(const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
+__device__ void LoadValues(const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
   if (vectors && valid >= kUnit) {
     const float4 a = reinterpret_cast<const float4*>(x)[0], b = reinterpret_cast<const float4*>(x)[1];
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
@@ -50,11 +50,24 @@ __device__ void LoadUnit(const float* x, int64_t valid, bool vectors, float (&v)
   for (int i = 0; i < kUnit; ++i) v[i] = i < valid ? x[i] : 0.0f;
 }
 
+// The same, summed over the spans.
+__device__ void LoadUnit(const PackInputsParams& p, const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
+  LoadValues(x, valid, vectors, v);
+  for (int s = 1; s < p.spans; ++s) {
+    float more[kUnit];
+    LoadValues(x + s * p.span_stride, valid, vectors, more);
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) v[i] += more[i];
+  }
+}
+
 // A block packs the atoms of a row group in four chunks: grid (row groups, chunks of all problems / 4). One thread a unit.
-// vectors: rows of x, and the ups behind the gates, begin at multiples of 16 bytes.
+// vectors: rows of x, spans, and the ups behind the gates, begin at multiples of 16 bytes. Rows with a map are for experts: the kernel
+// behind reads the lists of the dispatch before its own wait, so it may not start before they are there.
 __global__ void __launch_bounds__(kThreads) PackInputsKernel(PackInputsParams p, int parts, int chunks, bool vectors, uint8_t* out) {
-  ptx::GridTrigger();
+  if (p.row_map == nullptr) ptx::GridTrigger();
   ptx::GridWait();
+  if (p.row_map != nullptr) ptx::GridTrigger();
   const int t = static_cast<int>(threadIdx.x), unit = t % kUnit, row_in_group = t / kUnit % kGroupRows;
   const int problem_chunk = static_cast<int>(blockIdx.y) * kBlockChunks + t / (kUnit * kGroupRows);
   const int problem = p.problems == 1 ? 0 : problem_chunk / chunks, chunk = problem_chunk - problem * chunks;
@@ -68,11 +81,11 @@ __global__ void __launch_bounds__(kThreads) PackInputsKernel(PackInputsParams p,
   float v[kUnit] = {};
   const int64_t col = int64_t{chunk} * kChunkCols + unit * kUnit, valid = source >= 0 ? p.cols - col : 0;
   const float* x = p.x + source * p.x_stride + problem * p.cols + col;
-  LoadUnit(x, valid, vectors, v);
+  LoadUnit(p, x, valid, vectors, v);
   if (p.gated) {
     const float weight = source >= 0 && p.row_weights != nullptr ? p.row_weights[row] : 1.0f;
     float ups[kUnit] = {};
-    LoadUnit(x + p.cols, valid, vectors, ups);
+    LoadUnit(p, x + p.cols, valid, vectors, ups);
 #pragma unroll
     for (int i = 0; i < kUnit; ++i) {
       const float gate = fminf(v[i], p.limit), up = fminf(fmaxf(ups[i], -p.limit), p.limit);
@@ -99,7 +112,7 @@ PackedInputs PackInputs(Context& context, const PackInputsParams& p) {
   const int64_t groups = (p.rows + kGroupRows - 1) / kGroupRows, chunks = p.problems * NumChunks(p.cols);
   const PackedInputs packed = RoomForInputs(context, p.rows, chunks, p.activations);
   if (packed.data == nullptr) return packed;
-  const bool vectors = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.cols % 4 == 0;
+  const bool vectors = reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.cols % 4 == 0 && p.span_stride % 4 == 0;
   const dim3 grid(static_cast<unsigned>(groups), static_cast<unsigned>((chunks + kBlockChunks - 1) / kBlockChunks));
   LaunchAfter(context, PackInputsKernel, grid, kThreads, 0, p, packed.parts, static_cast<int>(NumChunks(p.cols)), vectors, packed.data);
   return packed;

@@ -10,6 +10,8 @@ namespace deepinfer::backend::cuda {
 struct PackInputsParams {
   const float* x = nullptr;  // [source rows, x_stride]
   int64_t x_stride = 0;
+  int spans = 1;             // a value is the sum, ascending, of so many, span_stride apart
+  int64_t span_stride = 0;
   int64_t rows = 0;          // of the result
   int64_t cols = 0;          // of one problem; problem g has columns [g * cols, (g + 1) * cols)
   int64_t problems = 1;

@@ -28,21 +28,21 @@ __global__ void JoinKernel(const T* spans, int num_spans, int width, T* y, int64
 }
 
 template <typename T>
-void Launch(Context& context, const float* spans, int num_spans, int64_t rows, int64_t outputs, float* y, int64_t y_stride) {
+void Launch(Context& context, const SpanSums& sums, int64_t rows, int64_t outputs, float* y, int64_t y_stride) {
   constexpr int kValues = sizeof(T) / sizeof(float);
   const auto width = static_cast<int>(outputs / kValues);
   const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads), static_cast<unsigned>(rows));
-  LaunchAfter(context, JoinKernel<T>, grid, kThreads, 0, reinterpret_cast<const T*>(spans), num_spans, width, reinterpret_cast<T*>(y),
+  LaunchAfter(context, JoinKernel<T>, grid, kThreads, 0, reinterpret_cast<const T*>(sums.data), sums.spans, width, reinterpret_cast<T*>(y),
               y_stride / kValues);
 }
 
 }  // namespace
 
-void JoinSpans(Context& context, const float* spans, int num_spans, int64_t rows, int64_t outputs, float* y, int64_t y_stride) {
+void JoinSpans(Context& context, const SpanSums& sums, int64_t rows, int64_t outputs, float* y, int64_t y_stride) {
   if (outputs % 4 == 0 && y_stride % 4 == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0) {
-    Launch<float4>(context, spans, num_spans, rows, outputs, y, y_stride);
+    Launch<float4>(context, sums, rows, outputs, y, y_stride);
   } else {
-    Launch<float>(context, spans, num_spans, rows, outputs, y, y_stride);
+    Launch<float>(context, sums, rows, outputs, y, y_stride);
   }
 }
 

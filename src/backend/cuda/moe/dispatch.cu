@@ -194,7 +194,12 @@ __global__ void CombineKernel(CombineParams p, int width) {
   T sum{};
 #pragma unroll 8
   for (int k = 0; k < static_cast<int>(p.topk); ++k) Add(sum, outputs[int64_t{positions[k]} * width + i]);
-  if (p.shared != nullptr) Add(sum, reinterpret_cast<const T*>(p.shared)[row * width + i]);
+  if (p.shared != nullptr) {
+    const auto* shared = reinterpret_cast<const T*>(p.shared) + row * width + i;
+    T own = shared[0];
+    for (int s = 1; s < p.shared_spans; ++s) Add(own, shared[s * p.rows * width]);
+    Add(sum, own);
+  }
   reinterpret_cast<T*>(p.y)[row * width + i] = sum;
 }
 

@@ -41,7 +41,8 @@ struct CombineParams {
   int64_t hidden = 0;
   const float* outputs = nullptr;             // [positions, hidden]
   const int32_t* position_of_slot = nullptr;  // [rows, topk]
-  const float* shared = nullptr;              // [rows, hidden] or nullptr
+  const float* shared = nullptr;              // [shared_spans, rows, hidden] or nullptr: spans of its sums, added up first
+  int shared_spans = 1;
   float* y = nullptr;                         // [rows, hidden]
 };
 

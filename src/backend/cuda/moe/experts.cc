@@ -50,27 +50,38 @@ GemmShape ShapeOf(const Group& g, const Matrix& w, int matrices, int parts) {
           .format = w.format, .can_split = g.dispatch == nullptr};
 }
 
-// The products of packed inputs with the matrices like w of each problem: down, or gate and up. p has what says where results go.
-void Product(Context& context, const Group& g, const Matrix& w, bool gate_and_up, const PackedInputs& inputs, GemmParams p) {
-  const int matrices = gate_and_up ? 2 : 1;
-  p.matrices = g.up_down + (gate_and_up ? 0 : 2 * g.problems);
+// The products of packed inputs with the matrices like w of each problem: down, or gate and up. p says what to do with them; their
+// place is found here, unless packed_y is one.
+SpanSums Product(Context& context, const Group& g, const Matrix& w, int matrices, const PackedInputs& inputs, GemmParams p) {
+  const GemmShape shape = ShapeOf(g, w, matrices, inputs.parts);
+  p.matrices = g.up_down + (matrices == 2 ? 0 : 2 * g.problems);
   p.problem_matrices = matrices;
-  p.num_chunks = static_cast<int32_t>(NumChunks(w.cols));
+  p.num_chunks = static_cast<int32_t>(shape.num_chunks);
   p.problem_rows = static_cast<int32_t>(w.rows);
   p.inputs = inputs.data;
   p.part_bytes = inputs.part_bytes;
   p.parts = inputs.parts;
   p.rows = static_cast<int32_t>(g.rows);
-  const GemmShape shape = ShapeOf(g, w, matrices, inputs.parts);
-  if (g.dispatch == nullptr) return RunGemm(context, shape, p);
+  if (g.dispatch == nullptr && p.packed_y == nullptr && p.epilogue == Epilogue::kStore) return RunGemmApart(context, shape, p);
+  if (p.packed_y == nullptr) {
+    p.y_stride = w.rows * (p.epilogue == Epilogue::kSwiGlu ? 1 : matrices);
+    p.y = context.Take<float>(g.rows * p.y_stride);
+    if (p.y == nullptr) return {};
+  }
+  const SpanSums whole{.data = p.y, .row_stride = p.y_stride};
+  if (g.dispatch == nullptr) {
+    RunGemm(context, shape, p);
+    return whole;
+  }
   p.token_weights = g.dispatch->weight_of_position;
   p.token_tiles = g.dispatch->tiles;
   p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_tiles);
   RunGroupedGemm(context, shape, p, g.tile_tokens);
-  if (g.dispatch->num_rest == 0) return;
+  if (g.dispatch->num_rest == 0) return whole;
   p.token_tiles = g.dispatch->rest;
   p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_rest);
   RunGroupedGemm(context, shape, p, kTokensFew);
+  return whole;
 }
 
 // The inputs of the last product: silu(gate) * up of each position. They are joined where gate and up are summed if one span has
@@ -85,36 +96,28 @@ PackedInputs GateAndUp(Context& context, const ExpertsParams& p, const Group& g,
                                                    .activations = activations});
   if (inputs.data == nullptr) return {};
   const GemmShape shape = ShapeOf(g, w1, 2, inputs.parts);
-  GemmParams gemm;
-  gemm.limit = p.limit;
   const bool joined = inputs.parts == 1 && Spans(shape.tiles, shape.num_chunks, inputs.parts) == 1;
-  if (joined) gemm.epilogue = Epilogue::kSwiGlu;
+  GemmParams gemm{.epilogue = joined ? Epilogue::kSwiGlu : Epilogue::kStore, .limit = p.limit};
   if (joined && next == Activations::kBf16 && inter % kChunkCols == 0) {
     const PackedInputs inner = RoomForInputs(context, g.rows, NumChunks(inter), next);
     if (inner.data == nullptr) return {};
     gemm.packed_y = inner.data;
     gemm.packed_y_groups = inner.part_bytes / kAtomBytes;
-    Product(context, g, w1, true, inputs, gemm);
+    Product(context, g, w1, 2, inputs, gemm);
     return inner;
   }
-  gemm.y_stride = joined ? inter : 2 * inter;
-  gemm.y = context.Take<float>(g.rows * gemm.y_stride);
-  if (gemm.y == nullptr) return {};
-  Product(context, g, w1, true, inputs, gemm);
-  return PackInputs(context, {.x = gemm.y, .x_stride = gemm.y_stride, .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true,
-                              .activations = next, .gated = !joined, .row_weights = weights, .limit = p.limit});
+  const SpanSums sums = Product(context, g, w1, 2, inputs, gemm);
+  if (sums.data == nullptr) return {};
+  return PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans, .span_stride = sums.span_stride,
+                              .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true, .activations = next,
+                              .gated = !joined, .row_weights = weights, .limit = p.limit});
 }
 
-// The outputs of the experts of a group, [g.rows, hidden]; nullptr where memory is short.
-float* RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
-  auto* outer = context.Take<float>(g.rows * p.hidden);
+// The outputs of the experts of a group, [g.rows, hidden].
+SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
   const PackedInputs inner = GateAndUp(context, p, g, x);
-  if (inner.data == nullptr || outer == nullptr) return nullptr;
-  GemmParams gemm;
-  gemm.y = outer;
-  gemm.y_stride = p.hidden;
-  Product(context, g, g.shape.w2, false, inner, gemm);
-  return outer;
+  if (inner.data == nullptr) return {};
+  return Product(context, g, g.shape.w2, 1, inner, {});
 }
 
 // Sets what the sum takes of the routed experts; false where memory is short.
@@ -137,7 +140,7 @@ bool RunRouted(Context& context, const ExpertsParams& p, CombineParams& combine)
   routed.rows = dispatch.positions;
   routed.dispatch = &dispatch;
   routed.tile_tokens = tile_tokens;
-  combine.outputs = RunGroup(context, p, routed, p.x);
+  combine.outputs = RunGroup(context, p, routed, p.x).data;
   combine.position_of_slot = dispatch.position_of_slot;
   return combine.outputs != nullptr;
 }
@@ -149,8 +152,10 @@ void RunPass(Context& context, const ExpertsParams& p) {
     Group shared{.shape = p.shared, .rows = p.rows};
     shared.up_down = AddressTable(context, &p.shared, 1);
     if (shared.up_down == nullptr) return;
-    combine.shared = RunGroup(context, p, shared, p.x);
-    if (combine.shared == nullptr) return;
+    const SpanSums sums = RunGroup(context, p, shared, p.x);
+    if (sums.data == nullptr) return;
+    combine.shared = sums.data;
+    combine.shared_spans = sums.spans;
   }
   Combine(context, combine);
 }

@@ -15,6 +15,15 @@ __device__ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Four matrices of 8 x 8 bf16: lane 8 i + r gives the address of row r of matrix i, and gets of each, in word i, the row lane / 4 and
+// the columns 2 (lane % 4) + {0, 1}: rows that are columns of B make its operands.
+__device__ inline void LoadMatrices(uint32_t shared, uint32_t (&words)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared)
+               : "memory");
+}
+
 // D[16, 8] += A[16, 8] B[8, 8] of TF32 values. Lane = g * 4 + c holds of A, in register reg, row g + 8 * (reg & 1) and K
 // c + 4 * (reg >> 1); of B, in register reg, column g and K c + 4 * reg; of D as above.
 __device__ inline void MmaTf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
