@@ -7,18 +7,44 @@
 
 namespace deepinfer::backend::cuda {
 
-// Within two units in the last place: what Sinkhorn's iterations correct anyway.
-__device__ inline float Inverse(float x) {
+// Within a unit in the last place.
+__device__ inline float ApproximateInverse(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
   return inverse;
 }
 
+// Nearly always the float next to 1 / x, by one step of Newton's.
+__device__ inline float Inverse(float x) {
+  const float inverse = ApproximateInverse(x);
+  return __fmaf_rn(__fmaf_rn(-x, inverse, 1.0f), inverse, inverse);
+}
+
 __device__ inline float Sigmoid(float x) { return Inverse(1.0f + expf(-x)); }
 
-// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. c[j][k]; sums run in ascending order.
+// One half of an iteration: scale[i] is divided by the sum of line i of the scaled matrix, plus eps. Line i of m is m[i][..], or
+// m[..][i] where kColumns; others are the scales across it. The last halves are exact, what came before them they correct.
+template <int kStreams, bool kColumns, bool kExact>
+__device__ void Normalise(const float (&m)[kStreams][kStreams], const float (&others)[kStreams], float eps, float (&scale)[kStreams]) {
+#pragma unroll
+  for (int i = 0; i < kStreams; ++i) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) {
+      const float value = kColumns ? m[j][i] : m[i][j];
+      sum = j == 0 ? value * others[0] : __fmaf_rn(value, others[j], sum);
+    }
+    const float divisor = __fmaf_rn(scale[i], sum, eps);
+    scale[i] *= kExact ? Inverse(divisor) : ApproximateInverse(divisor);
+  }
+}
+
+// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. c[j][k]; sums run in ascending order. Scales of rows
+// and columns are kept apart from the matrix until the end: so rounding does not add up over the iterations.
 template <int kStreams>
 __device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
+  constexpr int kExactIters = 2;
+  float rows[kStreams], columns[kStreams];
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {
     float top = c[j][0], sum = 0.0f;
@@ -31,29 +57,25 @@ __device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
     }
     const float inverse = Inverse(sum);
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) c[j][k] = c[j][k] * inverse + eps;
+    for (int k = 0; k < kStreams; ++k) c[j][k] = __fmaf_rn(c[j][k], inverse, eps);
+    rows[j] = columns[j] = 1.0f;
   }
-  for (int i = 0; i < iters; ++i) {
-    if (i > 0) {
+  if (iters > 0) Normalise<kStreams, true, true>(c, rows, eps, columns);
+  int i = 1;
+#pragma unroll 1
+  for (; i < iters - kExactIters; ++i) {
+    Normalise<kStreams, false, false>(c, columns, eps, rows);
+    Normalise<kStreams, true, false>(c, rows, eps, columns);
+  }
+#pragma unroll 1
+  for (; i < iters; ++i) {
+    Normalise<kStreams, false, true>(c, columns, eps, rows);
+    Normalise<kStreams, true, true>(c, rows, eps, columns);
+  }
 #pragma unroll
-      for (int j = 0; j < kStreams; ++j) {
-        float sum = c[j][0];
+  for (int j = 0; j < kStreams; ++j) {
 #pragma unroll
-        for (int k = 1; k < kStreams; ++k) sum += c[j][k];
-        const float inverse = Inverse(sum + eps);
-#pragma unroll
-        for (int k = 0; k < kStreams; ++k) c[j][k] *= inverse;
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kStreams; ++k) {
-      float sum = c[0][k];
-#pragma unroll
-      for (int j = 1; j < kStreams; ++j) sum += c[j][k];
-      const float inverse = Inverse(sum + eps);
-#pragma unroll
-      for (int j = 0; j < kStreams; ++j) c[j][k] *= inverse;
-    }
+    for (int k = 0; k < kStreams; ++k) c[j][k] *= rows[j] * columns[k];
   }
 }
 
