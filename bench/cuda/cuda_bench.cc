@@ -221,7 +221,7 @@ void BenchIndex(Card& card) {
                               .block_size = kBlockSize, .blocks_max = kBlocks, .blocks = card.Put(blocks),
                               .block_count = card.Put(std::vector<int32_t>(static_cast<size_t>(rows), kBlocks)),
                               .selected = card.Room<int32_t>(rows * 512), .selected_count = card.Room<int32_t>(rows)};
-    const double seconds = card.Seconds(1, [&](int) { cuda::IndexSelect(card.context(), p); });
+    const double seconds = card.Seconds(4, [&](int) { cuda::IndexSelect(card.context(), p); });
     const double gb = static_cast<double>(rows * keys) * 68 / seconds / 1e9;
     Report("index select", fmt::format("{} requests x {} rows, {}{} keys", c.requests, c.per_request, c.candidates ? "candidates, " : "", keys), gb, "GB/s",
            fmt::format("{:.1f} us, {:.1f} TFLOP/s, {}", seconds * 1e6, 2.0 * static_cast<double>(rows * keys) * 32 * 128 / seconds / 1e12, OfCopy(gb)));

@@ -225,7 +225,7 @@ TEST_F(CacheOps, IndexSelectEqualsTheReferenceWithTies) {
 // that sees nothing.
 TEST_F(CacheOps, IndexSelectOfLongContexts) {
   constexpr int kTokens = 70000, kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens;
-  constexpr int64_t kHeads = 16, kDim = 128, kTopk = 512, kBlockSize = 8, kBlocksMax = 2048, kRows = 5;
+  constexpr int64_t kHeads = 16, kDim = 128, kTopk = 512, kBlockSize = 8, kBlocksMax = 2048, kRows = 11;
   GlobalCache cache{.blocks_stride = kBlocks, .ratio = 1, .dim = 32, .index_dim = kDim};
   std::vector<uint8_t> bytes = Codes(static_cast<size_t>(kBlocks * cache.block_bytes()));
   std::vector<int32_t> blocks(kBlocks), requests(kRows, 1), positions;
@@ -237,15 +237,16 @@ TEST_F(CacheOps, IndexSelectOfLongContexts) {
   blocks.insert(blocks.end(), blocks.begin(), blocks.end());  // two requests with the same blocks
   for (int r = 0; r < kRows; ++r) positions.push_back(kTokens - kRows + r);
   requests[0] = requests[1] = 0;
-  positions[0] = 65600;
-  positions[1] = 4;
-  const auto draw = [&](int64_t n) {
+  // Around what one reading of runs, or of wide runs, holds; few items more than are chosen; fewer.
+  const int chosen_positions[] = {65600, 4, 65535, 65543, 4095, 4100, 512, 9001};
+  std::copy(std::begin(chosen_positions), std::end(chosen_positions), positions.begin());
+  const auto draw = [&](int64_t n, int most) {
     std::vector<float> values;
-    for (const int32_t v : Integers(n, -1, 1)) values.push_back(static_cast<float>(v));
+    for (const int32_t v : Integers(n, -most, most)) values.push_back(static_cast<float>(v));
     return values;
   };
-  const auto q = draw(kRows * kHeads * kDim), weights = draw(kRows * kHeads);
-  const auto run = [&](Backend& backend, Candidates mode) {
+  const auto q = draw(kRows * kHeads * kDim, 1);
+  const auto run = [&](Backend& backend, Candidates mode, const std::vector<float>& weights) {
     Side side(backend);
     cache.base = reinterpret_cast<std::byte*>(side.Put(bytes));
     cache.blocks = side.Put(blocks);
@@ -273,7 +274,14 @@ TEST_F(CacheOps, IndexSelectOfLongContexts) {
     }
     return result;
   };
-  for (const Candidates mode : {Candidates::kPublish, Candidates::kRestrict}) EXPECT_EQ(run(*card(), mode), run(*reference(), mode));
+  // Many equal scores; few; nothing but zeros.
+  for (const int most : {1, 32, 0}) {
+    const auto weights = draw(kRows * kHeads, most);
+    for (const Candidates mode : {Candidates::kPublish, Candidates::kRestrict}) {
+      SCOPED_TRACE(testing::Message() << "weights up to " << most << ", mode " << int(mode));
+      EXPECT_EQ(run(*card(), mode, weights), run(*reference(), mode, weights));
+    }
+  }
 }
 
 TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {

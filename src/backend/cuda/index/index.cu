@@ -11,7 +11,7 @@
 #include <cmath>
 
 #include "backend/cuda/index/score.cuh"
-#include "backend/cuda/index/select.cuh"
+#include "backend/cuda/index/select_filtered.cuh"
 #include "backend/cuda/launch.h"
 #include "core/check.h"
 
@@ -84,20 +84,11 @@ struct Scores {
   __device__ float Value(int at) const { return values[min(at, limit - 1)]; }
 };
 
-// grid (rows); shared memory for two lists of topk
-__global__ void __launch_bounds__(kSelectThreads, 2) SelectLatentsKernel(IndexSelectParams p, IndexBatch batch) {
-  __shared__ SelectShared shared;
-  extern __shared__ int32_t lists[];
-  const int64_t row = batch.first_row + blockIdx.x;
-  const int items = Items(p, row), runs = Runs(items), wide_runs = (runs + kWideRuns - 1) / kWideRuns, topk = static_cast<int>(p.topk);
-  int32_t* out = p.selected + row * p.topk;
-  if (threadIdx.x == 0) p.selected_count[row] = min(items, topk);
-  if (items <= topk) {
-    for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) out[i] = i < items ? ItemToLatent(p, row, i) : -1;
-    return;
-  }
+// The same as SelectFiltered for any scores: exactly the k best wide runs, of theirs the k best runs, of theirs the items. `lists`
+// has room for two lists of topk; returns the one with the items, ascending.
+__device__ const int32_t* SelectByLevels(const IndexBatch& batch, int items, int topk, SelectShared& shared, int32_t* lists) {
+  const int runs = Runs(items), wide_runs = (runs + kWideRuns - 1) / kWideRuns;
   int32_t *list = lists, *next = lists + topk;
-  // Wide runs, runs, items: of each level the elements of what the level before chose.
   int level = runs > kSelectRound ? 0 : 1, count = level == 0 ? wide_runs : runs;
   Scores scores{level == 0 ? batch.wide + blockIdx.x * batch.wide_stride : batch.Best(blockIdx.x), nullptr, 0, count};
 #pragma unroll 1
@@ -108,10 +99,33 @@ __global__ void __launch_bounds__(kSelectThreads, 2) SelectLatentsKernel(IndexSe
     next = list;
     list = full;
     count = chosen;
-    if (level == 2) break;
+    if (level == 2) return list;
     scores = level == 0 ? Scores{batch.Best(blockIdx.x), list, kWideShift, runs} : Scores{batch.Scores(blockIdx.x), list, kRunShift, items};
     count <<= scores.shift;
   }
+}
+
+// What SelectFiltered needs, or SelectByLevels.
+size_t SelectBytes(int64_t topk) { return std::max(sizeof(FilterShared), static_cast<size_t>(topk) * 2 * sizeof(int32_t)); }
+
+// grid (rows); SelectBytes of shared memory
+__global__ void __launch_bounds__(kSelectThreads, 2) SelectLatentsKernel(IndexSelectParams p, IndexBatch batch) {
+  __shared__ SelectShared shared;
+  extern __shared__ int32_t lists[];
+  const int64_t row = batch.first_row + blockIdx.x;
+  const int items = Items(p, row), topk = static_cast<int>(p.topk);
+  int32_t* out = p.selected + row * p.topk;
+  if (threadIdx.x == 0) p.selected_count[row] = min(items, topk);
+  if (items <= topk) {
+    for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) out[i] = i < items ? ItemToLatent(p, row, i) : -1;
+    return;
+  }
+  const bool done = SelectFiltered<kWideRuns>(batch.Scores(blockIdx.x), batch.Best(blockIdx.x), batch.wide + blockIdx.x * batch.wide_stride,
+                                              items, topk, shared, *reinterpret_cast<FilterShared*>(lists),
+                                              [&](int place, int item) { out[place] = ItemToLatent(p, row, item); });
+  if (done) return;
+  __syncthreads();
+  const int32_t* list = SelectByLevels(batch, items, topk, shared, lists);
   for (int i = static_cast<int>(threadIdx.x); i < topk; i += kSelectThreads) out[i] = ItemToLatent(p, row, list[i]);
 }
 
@@ -130,7 +144,10 @@ void SelectBatch(Context& context, const IndexSelectParams& p, const IndexBatch&
   }
   if (batch.wide_stride > 0) PoolWideRunsKernel<<<PoolGrid(batch, batch.wide_stride), kPoolThreads, 0, stream>>>(p, batch);
   if (p.candidates == Candidates::kPublish) PublishBlocksKernel<<<rows, kSelectThreads, 0, stream>>>(p, batch);
-  SelectLatentsKernel<<<rows, kSelectThreads, static_cast<size_t>(p.topk) * 2 * sizeof(int32_t), stream>>>(p, batch);
+  const size_t bytes = SelectBytes(p.topk);
+  context.Record(cudaFuncSetAttribute(SelectLatentsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                 "index: shared memory");
+  SelectLatentsKernel<<<rows, kSelectThreads, bytes, stream>>>(p, batch);
 }
 
 }  // namespace
@@ -146,7 +163,7 @@ void IndexSelect(Context& context, const IndexSelectParams& p) {
   batch.stride = (std::max<int64_t>(batch.stride, 1) + kStrideItems - 1) / kStrideItems * kStrideItems;
   const int64_t runs = batch.stride / kRunItems, rows_fit = kScoreBytes / (batch.stride * 4);
   DI_CHECK(runs <= kSelectMax && (p.candidates != Candidates::kPublish || batch.stride / p.block_size < kSelectMax));
-  if (runs > kSelectRound) batch.wide_stride = (runs + kWideRuns - 1) / kWideRuns;
+  if (runs > kSelectRound) batch.wide_stride = (runs + 4 * kWideRuns - 1) / (4 * kWideRuns) * 4;  // lists begin at 16 bytes
   const int64_t rows_max = std::clamp<int64_t>(rows_fit, 1, std::min<int64_t>(p.rows, kBatchRowsMax));
   batch.scores = context.Take<float>(rows_max * batch.stride);
   batch.best = context.Take<float>(rows_max * runs);

@@ -1,34 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 // The k best of a list of keys, exactly, ties to the lower index, result ascending, by one block of threads. A descent over
-// three bits at a time, from the first that differs, counts keys until the k-th best is known, or the last place where nothing
-// has to be cut; a pass in order then numbers the chosen. A block is alone on its row and runs this once or twice, so what
-// counts is dependent instructions and the size of the code, which has to be fetched: loops are short, keys lie in shared memory.
-// Lists of up to kSelectRound are read once.
+// three bits at a time, from the first that differs, counts keys until few enough are left; a pass in order then numbers the
+// chosen. A block is alone on its row and runs this once or twice, so what counts is dependent instructions and the size of the
+// code, which has to be fetched: loops are short, keys lie in shared memory. Lists of up to kSelectRound are read once.
 #pragma once
 
+#include <climits>
+
+#include "backend/cuda/device/order.cuh"
 #include "backend/cuda/device/reduce.cuh"
 
 namespace deepinfer::backend::cuda {
 
-inline constexpr int kSelectThreads = 512;
+inline constexpr int kSelectThreads = 256;
 inline constexpr int kSelectWarps = kSelectThreads / kWarp;
-inline constexpr int kSelectKeys = 16;  // of a thread: every kSelectThreads-th
+inline constexpr int kSelectKeys = 32;  // of a thread: every kSelectThreads-th
 inline constexpr int kSelectRound = kSelectThreads * kSelectKeys;
-inline constexpr int64_t kSelectMax = int64_t{100} * kSelectRound;  // counts of a warp are 16 bits
-
-// Orders floats as unsigned integers above 0; -0 counts as +0. 0 stands for what is not there.
-__device__ inline uint32_t ScoreKey(float score) {
-  const uint32_t bits = __float_as_uint(score + 0.0f);
-  return max(bits & 0x80000000u ? ~bits : bits | 0x80000000u, 1u);
-}
+inline constexpr int64_t kSelectMax = int64_t{60} * kSelectRound;  // counts of a warp are 16 bits
 
 struct SelectShared {
-  uint32_t keys[kSelectKeys][kSelectThreads];  // of a round; each thread reads its own alone
+  uint32_t keys[kSelectKeys][kSelectThreads];  // of a round: ScoreKey of element j * kSelectThreads + t, 0 where none is
   uint32_t counts[2][kSelectWarps][4];         // of digits (0, 2), (1, 3), (4, 6), (5, 7), 16 bits each; two turns
   uint32_t common[2][kSelectWarps];
   int before[kSelectKeys][kSelectWarps];       // chosen before the warp's keys: above in the high half, equal in the low one
   int total;
 };
+
+// Sums over the block's threads before this one; *total that of all. `warps` has kSelectWarps places.
+__device__ inline int SumBefore(int value, int* warps, int* total) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  int through = value;
+#pragma unroll
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, through, offset);
+    if (lane >= offset) through += before;
+  }
+  if (lane == kWarp - 1) warps[warp] = through;
+  __syncthreads();
+  const int of_warp = lane < kSelectWarps ? warps[lane] : 0;
+  *total = __reduce_add_sync(kAllLanes, of_warp);
+  return __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + through - value;
+}
 
 // Source: int At(int i), where element i < count stands; bool Has(int at), whether it is there; float Value(int at), whatever is
 // there.
@@ -40,9 +52,27 @@ class Selection {
     each_ = rounds_ > 1 ? kSelectKeys : (count + kSelectThreads - 1) / kSelectThreads;
   }
 
-  // Finds what the k best have in common; at least k elements are there.
-  __device__ void Descend(int k) {
-    int low = VaryingBits();
+  // Reads the keys of the list.
+  __device__ void Read() {
+    for (int round = 0; round < rounds_; ++round) {
+      Load(round);
+      NoteAll();
+    }
+  }
+  // Instead, where others put all keys into shared memory.
+  __device__ void NoteAll() {
+#pragma unroll 2
+    for (int j = 0; j < each_; ++j) {
+      any_ |= Key(j);
+      all_ &= Key(j) == 0 ? ~0u : Key(j);
+    }
+  }
+
+  // Finds what the k best have in common; at least k elements are there. Chooses those k, or more, but at most `limit`, where the
+  // search can end sooner. With kAllTies all that equal the last are chosen, however many; returns how many are chosen.
+  template <bool kAllTies>
+  __device__ int Descend(int k, int limit) {
+    int low = VaryingBits(), above_all = 0, inside_all = count_;
     for (int turn = 0; low > 0; turn ^= 1) {
       const int width = min(low, 3);
       low -= width;
@@ -59,15 +89,20 @@ class Selection {
       }
       kth_ |= static_cast<uint32_t>(digit) << low;
       k -= above;
-      if (inside == k && kth_ > 0) {
-        // All that begin like this are among the best.
+      above_all += above;
+      inside_all = inside;
+      if (above_all + inside <= limit && kth_ > 0) {
+        // All that begin like this are chosen.
         --kth_;
-        k = 0;
-        break;
+        ties_ = 0;
+        return above_all + inside;
       }
     }
-    ties_ = k;
+    ties_ = kAllTies ? INT_MAX : k;
+    return above_all + (kAllTies ? inside_all : k);
   }
+  // Keys above it are chosen. After Descend with kAllTies nothing else is.
+  __device__ uint32_t Floor() const { return ties_ > 0 ? kth_ - 1 : kth_; }
 
   // Calls emit(place, i) for each of the best, places ascending with i.
   template <typename Emit>
@@ -119,20 +154,10 @@ class Selection {
     }
   }
 
-  // Reads the keys; how many low bits differ among those that are there; kth_ gets the others.
+  // How many low bits differ among keys that are there; kth_ gets the others.
   __device__ int VaryingBits() {
     const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-    uint32_t all = ~0u, any = 0;
-    for (int round = 0; round < rounds_; ++round) {
-      Load(round);
-#pragma unroll 2
-      for (int j = 0; j < each_; ++j) {
-        any |= Key(j);
-        all &= Key(j) == 0 ? ~0u : Key(j);
-      }
-    }
-    any = __reduce_or_sync(kAllLanes, any);
-    all = __reduce_and_sync(kAllLanes, all);
+    uint32_t any = __reduce_or_sync(kAllLanes, any_), all = __reduce_and_sync(kAllLanes, all_);
     if (lane == 0) {
       shared_->common[0][warp] = any;
       shared_->common[1][warp] = all;
@@ -170,8 +195,9 @@ class Selection {
       if (lane == i) shared_->counts[turn][warp][i] = words[i];
     }
     __syncthreads();
-    const uint32_t a = shared_->counts[turn][lane / 4][lane % 4], b = shared_->counts[turn][lane / 4 + 8][lane % 4];
-    uint32_t even = (a & 0xFFFF) + (b & 0xFFFF), odd = (a >> 16) + (b >> 16);
+    static_assert(kSelectWarps * 4 == kWarp);
+    const uint32_t of_warp = shared_->counts[turn][lane / 4][lane % 4];
+    uint32_t even = of_warp & 0xFFFF, odd = of_warp >> 16;
 #pragma unroll
     for (int offset = 4; offset < kWarp; offset *= 2) {
       even += __shfl_xor_sync(kAllLanes, even, offset);
@@ -192,16 +218,15 @@ class Selection {
     return result;
   }
 
-  // By the first warp: counts of a round to sums of those before, lane l for half of keys l / 2.
+  // By the first warp: counts of a round to sums of those before, lane l for keys l.
   __device__ void ScanBefore() {
-    constexpr int kEach = kSelectKeys * kSelectWarps / kWarp;
-    static_assert(kEach == kSelectWarps / 2);
+    static_assert(kSelectKeys == kWarp);
     const int lane = static_cast<int>(threadIdx.x);
-    int* counts = &shared_->before[lane / 2][lane % 2 * kEach];
-    const bool some = lane / 2 < each_;
+    int* counts = shared_->before[lane];
+    const bool some = lane < each_;
     int sum = 0;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) sum += some ? counts[i] : 0;
+    for (int i = 0; i < kSelectWarps; ++i) sum += some ? counts[i] : 0;
     int through = sum;
 #pragma unroll
     for (int offset = 1; offset < kWarp; offset *= 2) {
@@ -211,17 +236,18 @@ class Selection {
     if (lane == kWarp - 1) shared_->total = through;
     int before = through - sum;
 #pragma unroll 1
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kSelectWarps; ++i) {
       const int count = counts[i];
       counts[i] = before;
       before += count;
     }
   }
 
-  const Source& source_;
+  Source source_;
   SelectShared* shared_;
   int count_, rounds_;
   int each_;  // keys of a thread that a round can have
+  uint32_t any_ = 0, all_ = ~0u;  // of the keys that this thread noted
   uint32_t kth_ = 0;
   int ties_ = 0;
 };
@@ -236,7 +262,8 @@ __device__ int SelectBest(const Source& source, int count, int k, SelectShared& 
     return count;
   }
   Selection<Source> selection(source, count, shared);
-  selection.Descend(k);
+  selection.Read();
+  selection.template Descend<false>(k, k);
   selection.Collect(emit);
   return k;
 }
