@@ -129,6 +129,11 @@ class Backend {
   virtual void HcMix(const HcMixParams& p) = 0;
   virtual void HcCollapse(const HcCollapseParams& p) = 0;
   virtual void HcExpand(const HcExpandParams& p) = 0;
+  // HcExpand and then HcMix of the same rows, with the same bits; expand.post and comb may be what mix writes.
+  virtual void HcExpandMix(const HcExpandParams& expand, const HcMixParams& mix) {
+    HcExpand(expand);
+    HcMix(mix);
+  }
   virtual void Linear(const LinearParams& p) = 0;
   virtual void RmsNorm(const RmsNormParams& p) = 0;
   virtual void RopeTable(const RopeTableParams& p) = 0;

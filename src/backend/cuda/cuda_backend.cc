@@ -72,6 +72,10 @@ class CudaBackend final : public Backend {
   void HcMix(const HcMixParams& p) override { Run(cuda::HcMix, p, "hyper-connection mix"); }
   void HcCollapse(const HcCollapseParams& p) override { Run(cuda::HcCollapse, p, "hyper-connection collapse"); }
   void HcExpand(const HcExpandParams& p) override { Run(cuda::HcExpand, p, "hyper-connection expand"); }
+  void HcExpandMix(const HcExpandParams& expand, const HcMixParams& mix) override {
+    Run([&](cuda::Context& context, const HcMixParams& p) { cuda::HcExpandMix(context, expand, p); }, mix,
+        "hyper-connection expand and mix");
+  }
   void Linear(const LinearParams& p) override { Run(cuda::Linear, p, "linear"); }
   void RmsNorm(const RmsNormParams& p) override { Run(cuda::RmsNorm, p, "rms norm"); }
   void RopeTable(const RopeTableParams& p) override { Run(cuda::RopeTable, p, "rope table"); }

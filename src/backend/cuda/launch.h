@@ -15,6 +15,7 @@ void EngramApply(Context& context, const EngramApplyParams& p);
 void HcMix(Context& context, const HcMixParams& p);
 void HcCollapse(Context& context, const HcCollapseParams& p);
 void HcExpand(Context& context, const HcExpandParams& p);
+void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix);
 void Linear(Context& context, const LinearParams& p);
 void RmsNorm(Context& context, const RmsNormParams& p);
 void RopeTable(Context& context, const RopeTableParams& p);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties of the ops that map rows to rows (embedding, norms, rope, hyper-connections, Engram) on the card: equal to the
 // reference within fp32's worth, and a row's bits do not depend on the batch.
+#include <tuple>
+
 #include "backend/cuda/twin_test_util.h"
 
 namespace deepinfer::backend::cuda {
@@ -194,6 +196,31 @@ TEST_F(RowOps, HyperConnections) {
                       side.Put(Rows(comb, begin, rows, streams * streams)), in_place});
       return side.Get(in_place, rows * flat);
     });
+    // Expanded on the way to the mixes: the same bits.
+    for (const int64_t rows : {1, 31, 256, 600}) {
+      const auto run = [&](bool at_once) {
+        Side side(*card());
+        auto* in_place = side.Put(Rows(x, 0, rows, flat));
+        auto* post = side.Put(Rows(collapse, 0, rows, streams));
+        auto* mixed = side.Put(Rows(comb, 0, rows, streams * streams));
+        auto* pre = side.Out<float>(rows * streams);
+        auto* collapsed = side.Out<float>(rows * hidden);
+        const HcExpandParams expand{rows, streams, hidden, side.Put(Rows(y, 0, rows, hidden)), post, mixed, in_place};
+        const HcMixParams mix{.rows = rows, .streams = streams, .hidden = hidden, .x = in_place, .fn = side.Bind(fn.matrix),
+                              .base = side.Put(base), .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20,
+                              .collapse = side.Put(Rows(collapse, 0, rows, streams)), .norm_weight = side.Put(norm_weight), .pre = pre,
+                              .post = post, .comb = mixed, .collapsed = collapsed};
+        if (at_once) {
+          side->HcExpandMix(expand, mix);
+        } else {
+          side->HcExpand(expand);
+          side->HcMix(mix);
+        }
+        return std::tuple(side.Get(in_place, rows * flat), side.Get(pre, rows * streams), side.Get(post, rows * streams),
+                          side.Get(mixed, rows * streams * streams), side.Get(collapsed, rows * hidden));
+      };
+      EXPECT_EQ(run(true), run(false)) << rows << " rows";
+    }
   }
 }
 

@@ -70,6 +70,12 @@ void Model::Impl::Begin(const Step& step) {
   rope(weights.rope_yarn, rope_yarn);
 }
 
+bool Model::Impl::ReadsStreams(int64_t layer, const TapFn& tap) const {
+  const std::vector<int64_t>& targets = config.draft.target_layers;
+  return tap || weights.layers[static_cast<size_t>(layer)].engram ||
+         (options.draft_taps && std::find(targets.begin(), targets.end(), layer) != targets.end());
+}
+
 // Behind the last layer that the draft reads, the taps stay as they are while the rows shrink on.
 void Model::Impl::TakeDraftTaps(int64_t layer, const TapFn& tap) {
   const std::vector<int64_t>& targets = config.draft.target_layers;
@@ -189,21 +195,26 @@ float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapF
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
     if (layer == 0) rows.Narrow(dev, step, 0, live);
-    Tapped(tap, Tap::kStreams, layer, streams.as<void>(), row_bytes);
-    if (w.engram) Engram(*w.engram, layer, tap);
-    if (options.draft_taps) TakeDraftTaps(layer, tap);
-    Mix(w.hc_attn, w.attn_norm, pre, attn_pre);
+    const backend::HcMixParams mix = MixOf(w.hc_attn, w.attn_norm, pre, attn_pre);
+    if (layer > 0 && !ReadsStreams(layer, tap)) {
+      dev.HcExpandMix(ExpandOf(), mix);
+    } else {
+      if (layer > 0) dev.HcExpand(ExpandOf());
+      Tapped(tap, Tap::kStreams, layer, streams.as<void>(), row_bytes);
+      if (w.engram) Engram(*w.engram, layer, tap);
+      if (options.draft_taps) TakeDraftTaps(layer, tap);
+      dev.HcMix(mix);
+    }
     BeginBranch();
     StoreKv(layer, step, caches);
     EndBranch();
     rows.Narrow(dev, step, layer + 1, live);
     if (rows.size() == 0) break;
     Attend(layer, step, caches, tap);
-    Expand();
-    Mix(w.hc_ffn, w.ffn_norm, attn_pre, pre);
+    dev.HcExpandMix(ExpandOf(), MixOf(w.hc_ffn, w.ffn_norm, attn_pre, pre));
     Moe(layer, tap);
-    Expand();
   }
+  if (config.num_layers > 0 && rows.size() > 0) dev.HcExpand(ExpandOf());
   if (rows.size() > 0) Tapped(tap, Tap::kStreams, config.num_layers, streams.as<void>(), row_bytes);
   return Finish(step);
 }

@@ -119,8 +119,10 @@ struct Model::Impl {
   void TakeTables();
   float* RunTabled(const Step& step, const Caches& caches, int64_t n);
   void Engram(const EngramWeights& w, int64_t layer, const TapFn& tap);
-  void Mix(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre);
-  void Expand();
+  backend::HcMixParams MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre) const;
+  backend::HcExpandParams ExpandOf() const;
+  // Whether a layer reads the streams before its first mixes.
+  bool ReadsStreams(int64_t layer, const TapFn& tap) const;
   void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);
   void StoreKv(int64_t layer, const Step& step, const Caches& caches);
   void StoreLatents(int64_t layer, const Step& step, const Caches& caches);

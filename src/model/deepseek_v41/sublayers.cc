@@ -4,33 +4,33 @@
 
 namespace deepinfer::model::deepseek_v41 {
 
-void Model::Impl::Mix(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre) {
-  dev.HcMix({.rows = rows.size(),
-             .streams = config.hc_mult,
-             .hidden = config.hidden_size,
-             .x = streams.as<float>(),
-             .fn = w.fn,
-             .base = w.base.data(),
-             .scale = w.scale.data(),
-             .norm_eps = static_cast<float>(config.rms_norm_eps),
-             .hc_eps = static_cast<float>(config.hc_eps),
-             .sinkhorn_iters = static_cast<int32_t>(config.hc_sinkhorn_iters),
-             .collapse = collapse.as<float>(),
-             .norm_weight = norm.data(),
-             .pre = new_pre.as<float>(),
-             .post = post.as<float>(),
-             .comb = comb.as<float>(),
-             .collapsed = input.as<float>()});
+backend::HcMixParams Model::Impl::MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre) const {
+  return {.rows = rows.size(),
+          .streams = config.hc_mult,
+          .hidden = config.hidden_size,
+          .x = streams.as<float>(),
+          .fn = w.fn,
+          .base = w.base.data(),
+          .scale = w.scale.data(),
+          .norm_eps = static_cast<float>(config.rms_norm_eps),
+          .hc_eps = static_cast<float>(config.hc_eps),
+          .sinkhorn_iters = static_cast<int32_t>(config.hc_sinkhorn_iters),
+          .collapse = collapse.as<float>(),
+          .norm_weight = norm.data(),
+          .pre = new_pre.as<float>(),
+          .post = post.as<float>(),
+          .comb = comb.as<float>(),
+          .collapsed = input.as<float>()};
 }
 
-void Model::Impl::Expand() {
-  dev.HcExpand({.rows = rows.size(),
-                .streams = config.hc_mult,
-                .hidden = config.hidden_size,
-                .y = sublayer.as<float>(),
-                .post = post.as<float>(),
-                .comb = comb.as<float>(),
-                .x = streams.as<float>()});
+backend::HcExpandParams Model::Impl::ExpandOf() const {
+  return {.rows = rows.size(),
+          .streams = config.hc_mult,
+          .hidden = config.hidden_size,
+          .y = sublayer.as<float>(),
+          .post = post.as<float>(),
+          .comb = comb.as<float>(),
+          .x = streams.as<float>()};
 }
 
 void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap) {

@@ -128,11 +128,11 @@ __global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixPa
   }
 }
 
-void TensorHcMix(Context& context, const HcMixParams& p) {
+void TensorHcMix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
   const int num_slices = TensorMixSlices(p);
   auto* partial = context.Take<float>(p.rows * num_slices * kHcPartial);
   if (partial == nullptr) return;
-  TensorMix(context, p, partial);
+  TensorMix(context, p, expand, partial);
   LaunchAfter(context, HcTensorFinishKernel, static_cast<unsigned>(p.rows), kThreads + kWarp, 0, p, partial, num_slices);
 }
 
@@ -188,7 +188,7 @@ void WithStreams(int64_t streams, const Launch& launch) {
 void HcMix(Context& context, const HcMixParams& p) {
   DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
   if (p.rows == 0) return;
-  if (TensorMixTakes(p)) return TensorHcMix(context, p);
+  if (TensorMixTakes(p)) return TensorHcMix(context, p, nullptr);
   const int num_slices = NumSlices(p.streams * p.hidden);
   auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
   if (partial == nullptr) return;
@@ -201,6 +201,13 @@ void HcMix(Context& context, const HcMixParams& p) {
     }
     LaunchAfter(context, HcFinishKernel<kStreams>, dim3(static_cast<unsigned>(p.rows), 2), kThreads, 0, p, partial, num_slices);
   });
+}
+
+void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix) {
+  DI_CHECK(expand.x == mix.x && expand.rows == mix.rows && expand.streams == mix.streams && expand.hidden == mix.hidden);
+  if (mix.rows > 0 && TensorMixExpands(mix)) return TensorHcMix(context, mix, &expand);
+  HcExpand(context, expand);
+  HcMix(context, mix);
 }
 
 void HcCollapse(Context& context, const HcCollapseParams& p) {

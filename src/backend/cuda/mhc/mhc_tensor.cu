@@ -70,23 +70,35 @@ __device__ float4 AddScaled(const float4& sum, float weight, const float4& v) {
                      __fmaf_rn(weight, v.w, sum.w));
 }
 
-// What a lane needs of a stream, on its way: its inputs, [8 rows], then its weights, [8 outputs].
+// What a lane needs of a group, on its way: of each stream its inputs, [8 rows], then its weights, [8 outputs]; and where rows are
+// expanded, what the sublayer made of them.
+template <int kTiles, bool kExpand>
+struct Staged {
+  float4 streams[kHcStreams][kTiles * 2 + kOutputTiles][kWarp];
+};
 template <int kTiles>
-using Staged = float4[kHcStreams][kTiles * 2 + kOutputTiles][kWarp];
+struct Staged<kTiles, true> {
+  float4 streams[kHcStreams][kTiles * 2 + kOutputTiles][kWarp];
+  float4 y[kTiles * 2][kWarp];
+};
 
-template <int kTiles>
-__device__ void StartStream(const HcMixParams& p, int64_t first_row, int64_t channel, int s, Staged<kTiles>& staged) {
+template <int kTiles, bool kExpand>
+__device__ void StartStream(const HcMixParams& p, const HcExpandParams& e, int64_t first_row, int64_t channel, int s,
+                            Staged<kTiles, kExpand>& staged) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, last = static_cast<int>(p.rows) - 1;
 #pragma unroll
   for (int i = 0; i < kTiles * 2; ++i) {
     const int row = static_cast<int>(first_row) + i * 8 + lane / 4;
     const float* x = p.x + (int64_t{min(row, last)} * kHcStreams + s) * p.hidden + channel;
-    ptx::CopyUnit(&staged[s][i][lane], x, row <= last ? 16 : 0);
+    ptx::CopyUnit(&staged.streams[s][i][lane], x, row <= last ? 16 : 0);
+    if constexpr (kExpand) {
+      if (s == 0) ptx::CopyUnit(&staged.y[i][lane], e.y + int64_t{min(row, last)} * p.hidden + channel, row <= last ? 16 : 0);
+    }
   }
 #pragma unroll
   for (int t = 0; t < kOutputTiles; ++t) {
     const float* fn = static_cast<const float*>(p.fn.data) + ((t * 8 + lane / 4) * int64_t{kHcStreams} + s) * p.hidden + channel;
-    ptx::CopyUnit(&staged[s][kTiles * 2 + t][lane], fn, 16);
+    ptx::CopyUnit(&staged.streams[s][kTiles * 2 + t][lane], fn, 16);
   }
 }
 
@@ -96,12 +108,52 @@ __device__ float2 ReadPair(const float4* four, int step) {
   return pair;
 }
 
-// One group of channels, all streams; meanwhile the group at `next` starts, if there is one (-1: none).
+// Ordered against ReadPair, which the compiler takes for a read of nothing.
+__device__ void WriteFour(float4* four, const float4& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(ptx::SharedAddress(four)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+}
+
+// The group's rows expanded, in their places and in memory; in the order of operations of HcExpandKernel.
 template <int kTiles>
-__device__ void AddGroup(const HcMixParams& p, int64_t first_row, int64_t channel, int64_t next, Staged<kTiles>& staged,
-                         Sums (&sums)[kTiles], Squares (&squares)[kTiles]) {
+__device__ void ExpandGroup(const HcExpandParams& e, int64_t first_row, int64_t channel, Staged<kTiles, true>& staged) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll 1
+  for (int i = 0; i < kTiles * 2; ++i) {
+    const int64_t row = first_row + i * 8 + lane / 4;
+    if (row >= e.rows) break;
+    const float4 y = staged.y[i][lane];
+    float4 old[kHcStreams];
+#pragma unroll
+    for (int j = 0; j < kHcStreams; ++j) old[j] = staged.streams[j][i][lane];
+#pragma unroll
+    for (int k = 0; k < kHcStreams; ++k) {
+      const float post = e.post[row * kHcStreams + k];
+      float4 value = make_float4(post * y.x, post * y.y, post * y.z, post * y.w);
+#pragma unroll
+      for (int j = 0; j < kHcStreams; ++j) {
+        const float comb = e.comb[(row * kHcStreams + j) * kHcStreams + k];
+        value.x += comb * old[j].x;
+        value.y += comb * old[j].y;
+        value.z += comb * old[j].z;
+        value.w += comb * old[j].w;
+      }
+      WriteFour(&staged.streams[k][i][lane], value);
+      *reinterpret_cast<float4*>(e.x + (row * kHcStreams + k) * e.hidden + channel) = value;
+    }
+  }
+}
+
+// One group of channels, all streams; meanwhile the group at `next` starts, if there is one (-1: none).
+template <int kTiles, bool kExpand>
+__device__ void AddGroup(const HcMixParams& p, const HcExpandParams& e, int64_t first_row, int64_t channel, int64_t next,
+                         Staged<kTiles, kExpand>& staged, Sums (&sums)[kTiles], Squares (&squares)[kTiles]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4;
   float4 mixed[kTiles][2] = {};
+  if constexpr (kExpand) {
+    ptx::WaitForCopyGroups<0>();
+    ExpandGroup<kTiles>(e, first_row, channel, staged);
+  }
 #pragma unroll 1
   for (int s = 0; s < kHcStreams; ++s) {
     ptx::WaitForCopyGroups<kHcStreams - 1>();
@@ -110,7 +162,7 @@ __device__ void AddGroup(const HcMixParams& p, int64_t first_row, int64_t channe
       Parts parts[kOutputTiles][2];
 #pragma unroll
       for (int t = 0; t < kOutputTiles; ++t) {
-        const float2 w = ReadPair(&staged[s][kTiles * 2 + t][lane], step);
+        const float2 w = ReadPair(&staged.streams[s][kTiles * 2 + t][lane], step);
         parts[t][0] = Split(w.x);
         parts[t][1] = Split(w.y);
       }
@@ -119,18 +171,18 @@ __device__ void AddGroup(const HcMixParams& p, int64_t first_row, int64_t channe
         // Read anew for each step: there are no registers to keep it.
         float2 pair[2];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) pair[h] = ReadPair(&staged[s][2 * tile + h][lane], step);
+        for (int h = 0; h < 2; ++h) pair[h] = ReadPair(&staged.streams[s][2 * tile + h][lane], step);
         Multiply(pair, parts, sums[tile]);
       }
     }
 #pragma unroll
     for (int i = 0; i < kTiles * 2; ++i) {
       const float weight = p.collapse[min(first_row + i * 8 + g, p.rows - 1) * kHcStreams + s];
-      const float4 x = staged[s][i][lane];
+      const float4 x = staged.streams[s][i][lane];
       squares[i / 2].row[i % 2] = AddSquares(squares[i / 2].row[i % 2], x);
       mixed[i / 2][i % 2] = AddScaled(mixed[i / 2][i % 2], weight, x);
     }
-    if (next >= 0) StartStream<kTiles>(p, first_row, next, s, staged);
+    if (next >= 0) StartStream<kTiles, kExpand>(p, e, first_row, next, s, staged);
     ptx::EndCopyGroup();
   }
 #pragma unroll
@@ -147,12 +199,13 @@ __device__ float QuadSum(float value) {
 }
 
 // grid (slices, rows / (16 kTiles))
-template <int kTiles>
-__global__ void __launch_bounds__(kThreads, 2) TensorMixKernel(const __grid_constant__ HcMixParams p, float* partial) {
+template <int kTiles, bool kExpand>
+__global__ void __launch_bounds__(kThreads, 2)
+    TensorMixKernel(const __grid_constant__ HcMixParams p, const __grid_constant__ HcExpandParams e, float* partial) {
   ptx::GridBegin();
   constexpr int kRows = kTiles * kTileRows;
   union Shared {
-    Staged<kTiles> staged[kWarps];
+    Staged<kTiles, kExpand> staged[kWarps];
     float partial[kWarps][kRows][kHcPartial];
   };
   extern __shared__ float4 raw[];
@@ -164,11 +217,13 @@ __global__ void __launch_bounds__(kThreads, 2) TensorMixKernel(const __grid_cons
   Sums sums[kTiles] = {};
   Squares squares[kTiles] = {};
   for (int s = 0; s < kHcStreams; ++s) {
-    if (channel(first_group + warp) >= 0) StartStream<kTiles>(p, first_row, channel(first_group + warp), s, shared.staged[warp]);
+    if (channel(first_group + warp) >= 0) {
+      StartStream<kTiles, kExpand>(p, e, first_row, channel(first_group + warp), s, shared.staged[warp]);
+    }
     ptx::EndCopyGroup();
   }
   for (int64_t group = first_group + warp; group < groups; group += kWarps) {
-    AddGroup<kTiles>(p, first_row, channel(group), channel(group + kWarps), shared.staged[warp], sums, squares);
+    AddGroup<kTiles, kExpand>(p, e, first_row, channel(group), channel(group + kWarps), shared.staged[warp], sums, squares);
   }
   ptx::WaitForCopyGroups<0>();
   __syncthreads();
@@ -198,15 +253,15 @@ __global__ void __launch_bounds__(kThreads, 2) TensorMixKernel(const __grid_cons
   }
 }
 
-template <int kTiles>
-void Launch(Context& context, const HcMixParams& p, float* partial) {
+template <int kTiles, bool kExpand>
+void Launch(Context& context, const HcMixParams& p, const HcExpandParams& expand, float* partial) {
   constexpr int kRows = kTiles * kTileRows;
   const dim3 grid(static_cast<unsigned>(TensorMixSlices(p)), static_cast<unsigned>((p.rows + kRows - 1) / kRows));
-  constexpr int kBytes = kWarps * sizeof(Staged<kTiles>);
+  constexpr int kBytes = kWarps * sizeof(Staged<kTiles, kExpand>);
   static_assert(kBytes >= int{sizeof(float)} * kWarps * kRows * kHcPartial);
-  context.Record(cudaFuncSetAttribute(TensorMixKernel<kTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+  context.Record(cudaFuncSetAttribute(TensorMixKernel<kTiles, kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                  "mixes: shared memory");
-  LaunchAfter(context, TensorMixKernel<kTiles>, grid, kThreads, kBytes, p, partial);
+  LaunchAfter(context, TensorMixKernel<kTiles, kExpand>, grid, kThreads, kBytes, p, expand, partial);
 }
 
 }  // namespace
@@ -217,12 +272,16 @@ int TensorMixSlices(const HcMixParams& p) {
   return static_cast<int>((p.hidden / kGroup + kSliceGroups - 1) / kSliceGroups);
 }
 
-void TensorMix(Context& context, const HcMixParams& p, float* partial) {
+bool TensorMixExpands(const HcMixParams& p) { return TensorMixTakes(p) && p.rows < kManyRows; }
+
+void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial) {
   // How many rows share the weights does not show in their sums.
-  if (p.rows < kManyRows) {
-    Launch<1>(context, p, partial);
+  if (p.rows >= kManyRows) {
+    Launch<2, false>(context, p, {}, partial);
+  } else if (expand == nullptr) {
+    Launch<1, false>(context, p, {}, partial);
   } else {
-    Launch<2>(context, p, partial);
+    Launch<1, true>(context, p, *expand, partial);
   }
 }
 

@@ -18,7 +18,10 @@ inline constexpr int kHcPartial = kHcOutputs + 2;
 
 bool TensorMixTakes(const HcMixParams& p);
 int TensorMixSlices(const HcMixParams& p);
-// partial [rows, slices, kHcPartial]; collapsed gets the collapsed rows before their norm.
-void TensorMix(Context& context, const HcMixParams& p, float* partial);
+// Whether rows are expanded on their way; for more of them there is no room in shared memory.
+bool TensorMixExpands(const HcMixParams& p);
+// partial [rows, slices, kHcPartial]; collapsed gets the collapsed rows before their norm. expand: before that, of the same rows;
+// nullptr: not.
+void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial);
 
 }  // namespace deepinfer::backend::cuda
