@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of whole layers at the published shapes on a slice (tools/make_slice, its seven layers are one of each kind): a
 // decode step and prefill, layer by layer, and the published stack of 40 layers by extrapolation, beside its bound.
-//   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches]
+//   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches] [BATCH]
 // "ops": what each op of the seven layers takes, for a few shapes; of another model of all its layers, at 1,024 positions.
-// "launches": what each launch of a decode step adds to it, in order.
+// "launches": what each launch of a decode step adds to it, in order. BATCH: decode of this one alone.
 // The time of a layer is the difference of two stacks, one with it and one without. Routed experts: those of the slice, 48
 // by default: with the published 384 on 8 GPUs each has 48, and a batch of B on each of them brings B * 6 / 48 tokens to
 // each, as here. The exchange between GPUs is left out.
@@ -39,12 +39,13 @@ std::string Layers(const std::vector<double>& prefix) {
   return line;
 }
 
-void Decode(LayerStack& stack) {
-  for (const auto& [context, batches] : {std::pair<int, std::vector<int>>{8192, {1, 32, 128, 256}}, {131072, {1, 32, 128, 256}}}) {
-    for (const int batch : batches) {
+// batch: 0 for all.
+void Decode(LayerStack& stack, int only_batch) {
+  for (const int context : {8192, 131072}) {
+    for (const int batch : {1, 32, 128, 256}) {
+      if (only_batch != 0 && batch != only_batch) continue;
       stack.SetCaches(batch, context);
-      std::vector<double> prefix;
-      for (int layers = 0; layers <= 7; ++layers) prefix.push_back(stack.DecodeSeconds(layers, batch, context));
+      const std::vector<double> prefix = stack.Decode(batch, context);
       const double seconds = Stack(prefix);
       const Cost cost = DecodeCost(batch, context, stack.num_experts());
       fmt::print("decode  batch {:>3} context {:>6}: step {:7.2f} ms, {:6.0f} tokens/s; bound {:6.2f} ms of bytes ({:.1f} GB), "
@@ -75,8 +76,7 @@ void Prefill(LayerStack& stack) {
     double ends = 0;
     stack.SetCaches(1, context);
     for (const int rows : {128, 2048, kChunk}) {
-      std::vector<double> prefix;
-      for (int layers = 0; layers <= 7; ++layers) prefix.push_back(stack.PrefillSeconds(layers, rows, context));
+      const std::vector<double> prefix = stack.Prefill(rows, context);
       for (size_t k = 0; k < 7; ++k) kinds[k][rows] = std::max(prefix[k + 1] - prefix[k], 0.0);
       if (rows == kChunk) {
         ends = prefix[0];
@@ -115,24 +115,25 @@ void Ops(LayerStack& stack) {
   for (const auto& [batch, context] : shapes) {
     fmt::print("decode, batch {}, context {}, {} layers\n", batch, context, layers);
     stack.SetCaches(batch, context);
-    stack.DecodeSeconds(layers, batch, context);
+    stack.Decode(batch, context);
   }
   if (!is_slice) return stack.set_profile(false);
   for (const int context : {8192, 65536}) {
     fmt::print("prefill, 8192 rows at the end of {}, 7 layers\n", context);
     stack.SetCaches(1, context);
-    stack.PrefillSeconds(7, 8192, context);
+    stack.Prefill(8192, context);
   }
   stack.set_profile(false);
 }
 
 // One line a launch; a layer's begin with the first mixes, what an Engram adds stands at the end of the layer before.
-void Launches(LayerStack& stack) {
+void Launches(LayerStack& stack, int only_batch) {
   std::vector<LaunchTime> launches;
-  stack.set_after_pass([&] { launches = TimeLaunches(); });
+  stack.set_after_passes([&] { launches = TimeLaunches(); });
   for (const auto& [batch, context] : {std::pair{1, 8192}, {32, 8192}, {128, 8192}, {256, 8192}, {128, 131072}}) {
+    if (only_batch != 0 && batch != only_batch) continue;
     stack.SetCaches(batch, context);
-    const double seconds = stack.DecodeSeconds(7, batch, context);
+    const double seconds = stack.Decode(batch, context).back();
     fmt::print("launches, batch {}, context {}, 7 layers: {:.1f} us\n", batch, context, seconds * 1e6);
     int mixes = 0;
     double sum = 0;
@@ -143,7 +144,7 @@ void Launches(LayerStack& stack) {
     }
     std::fflush(stdout);
   }
-  stack.set_after_pass(nullptr);
+  stack.set_after_passes(nullptr);
 }
 
 }  // namespace
@@ -152,18 +153,24 @@ void Launches(LayerStack& stack) {
 int main(int argc, char** argv) {
   using namespace deepinfer;
   if (argc < 2) {
-    fmt::print(stderr, "usage: layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches]\n");
+    fmt::print(stderr, "usage: layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches] [BATCH]\n");
     return 2;
   }
   std::set<std::string> words(argv + 2, argv + argc);
   std::string activations = "bf16";
+  int batch = 0;
+  std::erase_if(words, [&](const std::string& word) {
+    const int number = std::atoi(word.c_str());
+    if (number > 0) batch = number;
+    return number > 0;
+  });
   for (const char* name : {"bf16", "fp8", "fp32"}) {
     if (words.erase(name) > 0) activations = name;
   }
   bench::LayerStack stack(argv[1], activations);
   fmt::print("{} experts, activations {}, copy {:.0f} GB/s\n", stack.num_experts(), activations, stack.copy_bytes_per_s() / 1e9);
   if (words.count("ops") > 0) bench::Ops(stack);
-  if (words.count("launches") > 0) bench::Launches(stack);
-  if (words.empty() || words.count("decode") > 0) bench::Decode(stack);
+  if (words.count("launches") > 0) bench::Launches(stack, batch);
+  if (words.empty() || words.count("decode") > 0) bench::Decode(stack, batch);
   if (words.empty() || words.count("prefill") > 0) bench::Prefill(stack);
 }

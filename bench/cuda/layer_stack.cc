@@ -15,6 +15,7 @@ namespace deepinfer::bench {
 using backend::Buffer;
 using backend::kBlockTokens;
 using model::deepseek_v41::Model;
+using model::deepseek_v41::ModelOptions;
 using model::deepseek_v41::Segment;
 using model::deepseek_v41::Step;
 using Clock = std::chrono::steady_clock;
@@ -138,7 +139,7 @@ void LayerStack::SetCaches(int requests, int context) {
   }
 }
 
-void LayerStack::Profile(const model::deepseek_v41::ModelOptions& options, const Step& step) {
+void LayerStack::Profile(const ModelOptions& options, const Step& step) {
   OpTimer timer(loaded_->backend());
   auto model = Model::Create(loaded_->config(), loaded_->weights(), timer, options);
   Must(model.status());
@@ -155,30 +156,50 @@ void LayerStack::Profile(const model::deepseek_v41::ModelOptions& options, const
   fmt::print("    sum of the ops {:.2f} ms\n", all * 1e3);
 }
 
-double LayerStack::Seconds(const model::deepseek_v41::ModelOptions& options, int layers, const Step& step, int runs) {
-  if (profile_ && layers == loaded_->config().num_layers) Profile(options, step);
-  if (profile_) return 0;
-  checkpoint::ModelConfig config = loaded_->config();
-  config.num_layers = layers;
-  auto model = Model::Create(config, loaded_->weights(), loaded_->backend(), options);
-  Must(model.status());
-  for (int i = 0; i < 3; ++i) (*model)->Forward(step, caches_);
-  Must(loaded_->backend().Synchronize());
-  std::vector<double> times;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < runs; ++i) (*model)->Forward(step, caches_);
-    Must(loaded_->backend().Synchronize());
-    times.push_back(Since(begin) / runs);
+// A stack is timed beside those that are one layer shorter or longer: the card's clock follows its load and what ran before, and
+// differences of times that were taken apart are off by more than a layer.
+std::vector<double> LayerStack::Times(const ModelOptions& options, const Step& step, int rounds, int runs) {
+  const auto layers = static_cast<size_t>(num_layers());
+  if (profile_) {
+    Profile(options, step);
+    return {};
   }
-  if (after_pass_) after_pass_();
-  std::sort(times.begin(), times.end());
-  return times[1];
+  std::vector<checkpoint::ModelConfig> configs(layers + 1, loaded_->config());
+  std::vector<std::unique_ptr<Model>> models;
+  for (size_t n = 0; n <= layers; ++n) {
+    configs[n].num_layers = static_cast<int64_t>(n);
+    auto model = Model::Create(configs[n], loaded_->weights(), loaded_->backend(), options);
+    Must(model.status());
+    models.push_back(*std::move(model));
+  }
+  std::vector<std::vector<double>> times(layers + 1);
+  for (int round = -1; round < rounds; ++round) {
+    for (size_t n = 0; n <= layers; ++n) {
+      const int now = round < 0 ? 3 : runs;
+      const auto begin = Clock::now();
+      for (int i = 0; i < now; ++i) models[n]->Forward(step, caches_);
+      Must(loaded_->backend().Synchronize());
+      if (round >= 0) times[n].push_back(Since(begin) / now);
+    }
+  }
+  if (after_passes_) after_passes_();
+  const auto median = [](std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+    return values[values.size() / 2];
+  };
+  // Medians of the differences, summed up.
+  std::vector<double> prefix = {median(times[0])};
+  for (size_t n = 1; n <= layers; ++n) {
+    std::vector<double> layer;
+    for (size_t round = 0; round < times[n].size(); ++round) layer.push_back(times[n][round] - times[n - 1][round]);
+    prefix.push_back(prefix.back() + median(layer));
+  }
+  return prefix;
 }
 
-double LayerStack::DecodeSeconds(int layers, int batch, int context) {
+std::vector<double> LayerStack::Decode(int batch, int context) {
   const auto n = static_cast<size_t>(batch);
-  const std::vector<int32_t> zeros(static_cast<size_t>(loaded_->config().num_layers) + 1);
+  const std::vector<int32_t> zeros(static_cast<size_t>(num_layers()) + 1);
   std::vector<Segment> segments;
   std::vector<int32_t> ids(n), logit_rows(n);
   const auto lookback = static_cast<size_t>(loaded_->config().engram.ngram_max);
@@ -188,27 +209,25 @@ double LayerStack::DecodeSeconds(int layers, int batch, int context) {
   for (size_t r = 0; r < n; ++r) {
     ids[r] = tokens[r * lookback];
     logit_rows[r] = static_cast<int32_t>(r);
-    segments.push_back({.request = static_cast<int32_t>(r), .begin = context - 1, .end = context,
-                        .run_from = std::span(zeros).first(static_cast<size_t>(layers) + 1), .window_floor = zeros});
+    segments.push_back({.request = static_cast<int32_t>(r), .begin = context - 1, .end = context, .run_from = zeros, .window_floor = zeros});
   }
   const Step step{.segments = segments, .tokens = tokens, .ids = ids, .logit_rows = logit_rows};
-  return Seconds({.rows_max = batch, .logit_rows_max = batch, .activations = activations_}, layers, step, 8);
+  return Times({.rows_max = batch, .logit_rows_max = batch, .activations = activations_}, step, 11, 4);
 }
 
-double LayerStack::PrefillSeconds(int layers, int rows, int context) {
+std::vector<double> LayerStack::Prefill(int rows, int context) {
   const auto n = static_cast<size_t>(rows);
-  const std::vector<int32_t> zeros(static_cast<size_t>(loaded_->config().num_layers) + 1);
+  const std::vector<int32_t> zeros(static_cast<size_t>(num_layers()) + 1);
   const auto lookback = static_cast<size_t>(loaded_->config().engram.ngram_max);
   std::vector<int32_t> tokens(n * lookback), ids(n);
   const std::vector<int32_t> logit_rows = {rows - 1};
   std::mt19937 random(4);
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(loaded_->config().vocab_size));
   for (size_t r = 0; r < n; ++r) ids[r] = tokens[r * lookback];
-  const Segment segment{.begin = context - rows, .end = context,
-                        .run_from = std::span(zeros).first(static_cast<size_t>(layers) + 1), .window_floor = zeros};
+  const Segment segment{.begin = context - rows, .end = context, .run_from = zeros, .window_floor = zeros};
   const Step step{.segments = {&segment, 1}, .tokens = tokens, .ids = ids, .logit_rows = logit_rows};
   // Few rows are recorded, so that launches do not count.
-  return Seconds({.rows_max = rows, .logit_rows_max = rows <= 256 ? rows : 1, .activations = activations_}, layers, step, 2);
+  return Times({.rows_max = rows, .logit_rows_max = rows <= 256 ? rows : 1, .activations = activations_}, step, 3, 1);
 }
 
 }  // namespace deepinfer::bench

@@ -20,8 +20,8 @@ class LayerStack {
 
   // From now on passes of all layers are taken apart instead of timed.
   void set_profile(bool on) { profile_ = on; }
-  // Called behind each timed pass, while its model is there.
-  void set_after_pass(std::function<void()> call) { after_pass_ = std::move(call); }
+  // Called behind the timed passes, while their models are there; the last recording was that of all layers.
+  void set_after_passes(std::function<void()> call) { after_passes_ = std::move(call); }
   int64_t num_layers() const { return loaded_->config().num_layers; }
   int64_t context_max() const { return loaded_->config().max_positions; }
   int64_t num_experts() const { return loaded_->config().num_experts; }
@@ -29,10 +29,11 @@ class LayerStack {
 
   // Cache memory of so many requests of that length, each with blocks of its own.
   void SetCaches(int requests, int context);
-  // A decode step of the first `layers` layers: one row of every request, at the last position; logits included.
-  double DecodeSeconds(int layers, int batch, int context);
+  // Seconds of the first 0, 1, ... layers, logits included. Nothing while passes are taken apart.
+  // A decode step: one row of every request, at the last position.
+  std::vector<double> Decode(int batch, int context);
   // The last `rows` positions of one request, logits of the last.
-  double PrefillSeconds(int layers, int rows, int context);
+  std::vector<double> Prefill(int rows, int context);
 
  private:
   void Must(const Status& status) const;
@@ -41,7 +42,7 @@ class LayerStack {
   const T* Put(const std::vector<T>& values);
   // Prints what each op of a pass takes.
   void Profile(const model::deepseek_v41::ModelOptions& options, const model::deepseek_v41::Step& step);
-  double Seconds(const model::deepseek_v41::ModelOptions& options, int layers, const model::deepseek_v41::Step& step, int runs);
+  std::vector<double> Times(const model::deepseek_v41::ModelOptions& options, const model::deepseek_v41::Step& step, int rounds, int runs);
   void MeasureCopy();
 
   std::unique_ptr<engine::LoadedModel> loaded_;
@@ -50,7 +51,7 @@ class LayerStack {
   std::vector<backend::Buffer> cache_buffers_;
   double copy_bytes_per_s_ = 0;
   bool profile_ = false;
-  std::function<void()> after_pass_;
+  std::function<void()> after_passes_;
 };
 
 }  // namespace deepinfer::bench
