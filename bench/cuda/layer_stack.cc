@@ -209,7 +209,8 @@ std::vector<double> LayerStack::Decode(int batch, int context) {
   for (size_t r = 0; r < n; ++r) {
     ids[r] = tokens[r * lookback];
     logit_rows[r] = static_cast<int32_t>(r);
-    segments.push_back({.request = static_cast<int32_t>(r), .begin = context - 1, .end = context, .run_from = zeros, .window_floor = zeros});
+    segments.push_back(
+        {.request = static_cast<int32_t>(r), .begin = context - 1, .end = context, .run_from = zeros, .window_floor = zeros});
   }
   const Step step{.segments = segments, .tokens = tokens, .ids = ids, .logit_rows = logit_rows};
   return Times({.rows_max = batch, .logit_rows_max = batch, .activations = activations_}, step, 11, 4);

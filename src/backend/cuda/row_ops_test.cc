@@ -196,31 +196,37 @@ TEST_F(RowOps, HyperConnections) {
                       side.Put(Rows(comb, begin, rows, streams * streams)), in_place});
       return side.Get(in_place, rows * flat);
     });
-    // Expanded on the way to the mixes: the same bits.
-    for (const int64_t rows : {1, 31, 256, 600}) {
-      const auto run = [&](bool at_once) {
-        Side side(*card());
-        auto* in_place = side.Put(Rows(x, 0, rows, flat));
-        auto* post = side.Put(Rows(collapse, 0, rows, streams));
-        auto* mixed = side.Put(Rows(comb, 0, rows, streams * streams));
-        auto* pre = side.Out<float>(rows * streams);
-        auto* collapsed = side.Out<float>(rows * hidden);
-        const HcExpandParams expand{rows, streams, hidden, side.Put(Rows(y, 0, rows, hidden)), post, mixed, in_place};
-        const HcMixParams mix{.rows = rows, .streams = streams, .hidden = hidden, .x = in_place, .fn = side.Bind(fn.matrix),
-                              .base = side.Put(base), .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20,
-                              .collapse = side.Put(Rows(collapse, 0, rows, streams)), .norm_weight = side.Put(norm_weight), .pre = pre,
-                              .post = post, .comb = mixed, .collapsed = collapsed};
-        if (at_once) {
-          side->HcExpandMix(expand, mix);
-        } else {
-          side->HcExpand(expand);
-          side->HcMix(mix);
-        }
-        return std::tuple(side.Get(in_place, rows * flat), side.Get(pre, rows * streams), side.Get(post, rows * streams),
-                          side.Get(mixed, rows * streams * streams), side.Get(collapsed, rows * hidden));
-      };
-      EXPECT_EQ(run(true), run(false)) << rows << " rows";
-    }
+  }
+}
+
+TEST_F(RowOps, ExpandedOnTheWayToTheMixes) {
+  constexpr int64_t kStreams = 4, kHidden = 320, kFlat = kStreams * kHidden, kMixes = (2 + kStreams) * kStreams;
+  const auto x = Normal(600 * kFlat), y = Normal(600 * kHidden), small = Normal(600 * kStreams), comb = Normal(600 * kStreams * kStreams);
+  const auto base = Normal(kMixes), scale = Normal(3), norm_weight = Normal(kHidden);
+  const HostMatrix fn = Weights(WeightFormat::kF32, kMixes, kFlat);
+  for (const int64_t rows : {1, 31, 256, 600}) {
+    const auto run = [&](bool at_once) {
+      Side side(*card());
+      auto* in_place = side.Put(Rows(x, 0, rows, kFlat));
+      auto* post = side.Put(Rows(small, 0, rows, kStreams));
+      auto* mixed = side.Put(Rows(comb, 0, rows, kStreams * kStreams));
+      auto* pre = side.Out<float>(rows * kStreams);
+      auto* collapsed = side.Out<float>(rows * kHidden);
+      const HcExpandParams expand{rows, kStreams, kHidden, side.Put(Rows(y, 0, rows, kHidden)), post, mixed, in_place};
+      const HcMixParams mix{.rows = rows, .streams = kStreams, .hidden = kHidden, .x = in_place, .fn = side.Bind(fn.matrix),
+                            .base = side.Put(base), .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20,
+                            .collapse = side.Put(Rows(small, 0, rows, kStreams)), .norm_weight = side.Put(norm_weight), .pre = pre,
+                            .post = post, .comb = mixed, .collapsed = collapsed};
+      if (at_once) {
+        side->HcExpandMix(expand, mix);
+      } else {
+        side->HcExpand(expand);
+        side->HcMix(mix);
+      }
+      return std::tuple(side.Get(in_place, rows * kFlat), side.Get(pre, rows * kStreams), side.Get(post, rows * kStreams),
+                        side.Get(mixed, rows * kStreams * kStreams), side.Get(collapsed, rows * kHidden));
+    };
+    EXPECT_EQ(run(true), run(false)) << rows << " rows";
   }
 }
 
