@@ -138,6 +138,7 @@ ExprId ExprPool::Or(std::vector<ExprId> list) {
       break;
     }
   }
+  if (parts.size() > 1) MergeCounts(&parts);
   if (parts.empty()) return kEmpty;
   if (parts.size() == 1) return parts[0];
   budget_->Spend(parts.size() / 8);
@@ -148,6 +149,58 @@ ExprId ExprPool::Or(std::vector<ExprId> list) {
   }
   return Make({.kind = Kind::kOr, .nullable = nullable, .plain = plain, .dead = static_cast<uint8_t>(plain || nullable ? 2 : 0),
                .a = lists_.Intern(parts)});
+}
+
+bool ExprPool::FindCount(ExprId part, Counted* out) const {
+  *out = {.part = part};
+  for (size_t depth = 0; depth <= out->heads.size(); ++depth) {
+    const bool more = nodes_[part].kind == Kind::kConcat;
+    const ExprId head = more ? nodes_[part].a : part;
+    const Node& node = nodes_[head];
+    if (node.kind == Kind::kRepeat && (node.min != 0 || node.max != kNoMax)) {
+      out->inner = node.a;
+      out->rest = more ? nodes_[part].b : kEpsilon;
+      out->min = node.min;
+      out->max = node.max;
+      return true;
+    }
+    if (!more || depth == out->heads.size()) return false;
+    out->heads[depth] = head;
+    part = nodes_[part].b;
+  }
+  return false;
+}
+
+// `x a{0,8} y | x a{0,9} y` is `x a{0,9} y`. Without it a count of which it is open where each turn ends, as in
+// (\w+\W*){1,99}, would keep every number of turns that there can have been.
+void ExprPool::MergeCounts(std::vector<ExprId>* parts) {
+  counted_.clear();
+  Counted found;
+  for (const ExprId part : *parts) {
+    if (FindCount(part, &found)) counted_.push_back(found);
+  }
+  if (counted_.size() < 2) return;
+  budget_->Spend(counted_.size() / 8);
+  std::sort(counted_.begin(), counted_.end());
+  std::vector<ExprId> merged;
+  for (size_t i = 0; i < counted_.size();) {
+    const Counted& first = counted_[i];
+    uint64_t max = first.max;
+    size_t end = i + 1;
+    for (; end < counted_.size() && counted_[end].SameBut(first) && (max == kNoMax || counted_[end].min <= max + 1); ++end) {
+      max = std::max(max, counted_[end].max);
+    }
+    if (end > i + 1) {
+      for (size_t k = i; k < end; ++k) std::erase(*parts, counted_[k].part);
+      ExprId whole = Concat(Repeat(first.inner, first.min, max), first.rest);
+      for (size_t k = first.heads.size(); k-- > 0;) whole = Concat(first.heads[k], whole);
+      merged.push_back(whole);
+    }
+    i = end;
+  }
+  parts->insert(parts->end(), merged.begin(), merged.end());
+  std::sort(parts->begin(), parts->end());
+  parts->erase(std::unique(parts->begin(), parts->end()), parts->end());
 }
 
 ExprId ExprPool::And(std::vector<ExprId> list) {

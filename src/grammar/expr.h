@@ -11,6 +11,7 @@
 #include <deque>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -98,7 +99,23 @@ class ExprPool {
     uint64_t min = 0, max = 0;
   };
 
+  // An alternative with a counted repeat: heads, inner{min,max}, rest.
+  struct Counted {
+    ExprId part = kEmpty;
+    std::array<ExprId, 6> heads = {kEpsilon, kEpsilon, kEpsilon, kEpsilon, kEpsilon, kEpsilon};
+    ExprId inner = kEmpty, rest = kEpsilon;
+    uint64_t min = 0, max = 0;
+
+    bool SameBut(const Counted& other) const { return heads == other.heads && inner == other.inner && rest == other.rest; }
+    bool operator<(const Counted& other) const {
+      return std::tie(heads, inner, rest, min) < std::tie(other.heads, other.inner, other.rest, other.min);
+    }
+  };
+
   ExprId Make(const Node& node);
+  // The first repeat of the part that is counted; false where there is none near its beginning.
+  bool FindCount(ExprId part, Counted* out) const;
+  void MergeCounts(std::vector<ExprId>* parts);
   bool FiniteByShape(const Node& node) const;
   ExprId Mod(uint64_t modulus, uint32_t scale, uint64_t remainder, uint32_t phase);
   ExprId ModDerivative(const Node& node, uint8_t byte);
@@ -122,6 +139,7 @@ class ExprPool {
   FlatMap derivatives_;
   FlatMap first_index_;
   std::deque<ByteSet> first_sets_;
+  std::vector<Counted> counted_;  // scratch
 };
 
 }  // namespace deepinfer::grammar
