@@ -72,13 +72,17 @@ class Hurt {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
   }
-  int refused = 0, failed = 0, ended = 0;  // after the destructor's join, or roughly
+  std::atomic<int> refused = 0, failed = 0, ended = 0, tokens = 0;
 
  private:
   void Loop() {
     uint64_t seed = 100;
-    std::vector<GenerationId> running;
+    std::vector<GenerationId> all;
     while (!stop_) {
+      if (open_ == kBeside) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
+      }
       GenerationRequest request = Plain(seed++);
       request.max_tokens = 400;
       if (!neighbour_.free) {
@@ -91,23 +95,23 @@ class Hurt {
         request.grammar = std::make_shared<const grammar::CompiledGrammar>(*compiled);
       }
       std::string why;
-      const GenerationId id = engine_->Submit(
-          request, [this](const Output& output) { if (output.finished) ++(output.reason == FinishReason::kError ? failed : ended); }, &why);
-      if (id != 0) running.push_back(id);
-      if (running.size() == kBeside) {
-        while (!stop_ && engine_->Stats().requests_running + engine_->Stats().requests_waiting >= kFree + kBeside) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        }
-        running.erase(running.begin());
-      }
+      ++open_;
+      all.push_back(engine_->Submit(request, [this](const Output& output) {
+        tokens += output.token >= 0;
+        if (!output.finished) return;
+        ++(output.reason == FinishReason::kError ? failed : ended);
+        --open_;
+      }, &why));
+      if (all.back() == 0) --open_;
     }
-    for (const GenerationId id : running) engine_->Cancel(id);
-    for (const GenerationId id : running) engine_->Wait(id);
+    for (const GenerationId id : all) engine_->Cancel(id);
+    for (const GenerationId id : all) engine_->Wait(id);
   }
 
   Engine* engine_;
   const Neighbour& neighbour_;
   std::atomic<bool> stop_ = false;
+  std::atomic<int> open_ = 0;
   std::thread thread_;
 };
 
@@ -148,13 +152,14 @@ int main(int argc, char** argv) {
   std::vector<std::string> notes(neighbours.size());
   for (int round = 0; round < rounds; ++round) {
     for (size_t n = 0; n < neighbours.size(); ++n) {
+      if (argc > 4 && std::string(neighbours[n].name).find(argv[4]) == std::string::npos) continue;
       Hurt hurt(engine.get(), neighbours[n]);
       if (n > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
       const auto [rate, wait] = Measure(engine.get(), static_cast<uint64_t>(round) * 10);
       rates[n].push_back(rate);
       waits[n].push_back(wait);
       notes[n] = std::to_string(hurt.refused) + " refused, " + std::to_string(hurt.failed) + " failed, " +
-                 std::to_string(hurt.ended) + " ended";
+                 std::to_string(hurt.ended) + " ended, " + std::to_string(hurt.tokens) + " tokens";
     }
   }
   const auto median = [](std::vector<double> values) {
@@ -163,7 +168,8 @@ int main(int argc, char** argv) {
   };
   std::printf("%-20s %10s %8s %14s  %s\n", "beside four free", "tokens/s", "ratio", "longest wait", "the last round's neighbours");
   for (size_t n = 0; n < neighbours.size(); ++n) {
-    std::printf("%-20s %10.0f %8.2f %11.0f ms  %s\n", neighbours[n].name, median(rates[n]), median(rates[n]) / median(rates[0]),
+    if (rates[n].empty()) continue;
+    std::printf("%-20s %10.0f %8.2f %11.0f ms  %s\n", neighbours[n].name, median(rates[n]), rates[0].empty() ? 0.0 : median(rates[n]) / median(rates[0]),
                 1000 * median(waits[n]), notes[n].c_str());
   }
   return 0;

@@ -146,6 +146,7 @@ struct EngineStats {
   int64_t cached_tokens = 0;
   int64_t answer_tokens = 0;
   int64_t preemptions = 0;
+  int64_t masks_late = 0;  // times that a constrained answer had no token in a step because its mask was not there
   int64_t requests_running = 0;
   int64_t requests_waiting = 0;
   int64_t blocks = 0;

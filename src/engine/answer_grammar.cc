@@ -6,9 +6,9 @@
 namespace deepinfer::engine {
 
 AnswerGrammar::AnswerGrammar(const grammar::CompiledGrammar& grammar, std::optional<int32_t> begins_after)
-    : matcher_(grammar), begins_after_(begins_after), begun_(!begins_after) {}
+    : matcher_(grammar), begins_after_(begins_after), begun_(!begins_after), work_(std::make_shared<MaskWork>()) {}
 
-AnswerGrammar AnswerGrammar::Fork() const { return {matcher_.Fork(), begins_after_, begun_}; }
+AnswerGrammar AnswerGrammar::Fork() const { return {matcher_.Fork(), begins_after_, begun_, work_}; }
 
 Status AnswerGrammar::Accept(int32_t token) {
   if (begun_) return matcher_.Accept(static_cast<uint32_t>(token));

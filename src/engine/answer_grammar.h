@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "deepinfer/grammar.h"
+#include "engine/mask_work.h"
 
 namespace deepinfer::engine {
 
@@ -29,14 +31,17 @@ class AnswerGrammar {
   Status Accept(int32_t token);
   // Takes back the last `count` tokens. REQUIRES: that many were accepted.
   void Rollback(size_t count);
+  // What it shares with all its forks.
+  const std::shared_ptr<MaskWork>& work() const { return work_; }
 
  private:
-  AnswerGrammar(grammar::Matcher matcher, std::optional<int32_t> begins_after, bool begun)
-      : matcher_(std::move(matcher)), begins_after_(begins_after), begun_(begun) {}
+  AnswerGrammar(grammar::Matcher matcher, std::optional<int32_t> begins_after, bool begun, std::shared_ptr<MaskWork> work)
+      : matcher_(std::move(matcher)), begins_after_(begins_after), begun_(begun), work_(std::move(work)) {}
 
   grammar::Matcher matcher_;
   std::optional<int32_t> begins_after_;
   bool begun_;
+  std::shared_ptr<MaskWork> work_;
 };
 
 }  // namespace deepinfer::engine

@@ -214,6 +214,7 @@ GenerationId BatchEngine::Submit(const GenerationRequest& r, OutputFn consumer, 
   for (int c = 0; c < r.choices; ++c) {
     submission.choices.push_back(std::make_shared<Choice>(
         SettingsOf(r, generation.seed, c), r.prompt, grammar ? std::optional(grammar->Fork()) : std::nullopt));
+    submission.choices.back()->PrepareMasks();  // the first mask is often the dearest, and a prompt's step waits for it
   }
   const int drafts = submission.choices[0]->settings().drafts;
   submission.spec = {.prompt = r.prompt,

@@ -49,6 +49,7 @@ class BatchEngine final : public Engine {
   const sched::Cache& cache() const { return scheduler_->cache(); }
   // For tests (StepExecutor::DraftsFn). REQUIRES: nothing was submitted yet.
   void set_drafts_fn(StepExecutor::DraftsFn fn) { executor_->set_drafts_fn(std::move(fn)); }
+  void set_mask_delay(std::chrono::microseconds delay) { executor_->set_mask_delay(delay); }
 
  private:
   static constexpr int kAllChoices = -1;
@@ -106,7 +107,7 @@ class BatchEngine final : public Engine {
   std::vector<sched::Ended> ended_;
   std::vector<Submission> taken_submissions_;  // messages that are being read
   std::vector<std::pair<GenerationId, int>> taken_cancels_;
-  int64_t answer_tokens_ = 0;
+  int64_t answer_tokens_ = 0, masks_late_ = 0;
   std::vector<int64_t> drafts_verified_, drafts_accepted_;  // by place in the block
   DraftReport draft_report_{.wants_rows = true};
 

@@ -137,6 +137,7 @@ void BatchEngine::Finish(StepJob* job) {
   for (size_t i = 0; i < job->plan.forks.size(); ++i) {
     Deliver(*job, job->plan.forks[i].request, job->fork_results[i], job->errors[entries.size() + i]);
   }
+  masks_late_ += job->sat_out;
   NoteDrafts(*job);
   free_jobs_.push_back(job);
   CollectEnded();
@@ -189,6 +190,7 @@ void BatchEngine::UpdateStats() {
   stats_.cached_tokens = s.cached_tokens;
   stats_.answer_tokens = answer_tokens_;
   stats_.preemptions = s.preemptions;
+  stats_.masks_late = masks_late_;
   stats_.requests_running = scheduler_->num_running();
   stats_.requests_waiting = scheduler_->num_queued();
   stats_.blocks = config_.blocks;

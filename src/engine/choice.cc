@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/choice.h"
 
+#include <time.h>
+
 #include <algorithm>
 
 namespace deepinfer::engine {
 namespace {
+
+// Of processor time: what else runs on the machine makes no mask slow.
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 bool IsEmpty(std::span<const uint32_t> mask) {
   return std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; });
@@ -49,8 +58,10 @@ void Choice::Fill(Mask* mask) {
   mask->status = Status();
   mask->words.clear();
   if (!grammar_->begun()) return;
+  const double start = ThreadSeconds();
   mask->words.resize(settings_.mask_words);
   mask->status = grammar_->FillMask(mask->words);
+  grammar_->work()->NoteSeconds(ThreadSeconds() - start);
 }
 
 void Choice::PrepareMasks(std::span<const int32_t> drafts) {

@@ -67,6 +67,10 @@ class Choice {
 
   // Whether draws need masks: PrepareMasks is then worth calling while the forward pass runs.
   bool has_grammar() const { return grammar_.has_value(); }
+  // Of all choices of the request, for whoever has masks prepared elsewhere. REQUIRES: has_grammar().
+  const std::shared_ptr<MaskWork>& mask_work() const { return grammar_->work(); }
+  // Whether the mask of the next draw is prepared.
+  bool has_mask() const { return masks_used_ < masks_ready_; }
   // Whether its drafts are judged by chance (spec/rejection.h). A greedy answer's never are: it has but one course.
   bool judged() const { return settings_.acceptance != spec::Acceptance::kCoupled && !settings_.sampling.greedy(); }
   // Judged, and always so many drafts: the answer is then a function of the request, if no step has fewer.

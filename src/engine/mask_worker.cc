@@ -1,46 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/mask_worker.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "core/check.h"
 
 namespace deepinfer::engine {
+namespace {
+
+// Against a thread of usual priority such a one gets a tenth of a processor; where one is idle, all of it.
+constexpr int kLowPriority = 10;
+
+void LowerPriority() {
+  // On Linux a thread id names the thread alone. Without it the work is done all the same.
+  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowPriority));
+}
+
+}  // namespace
 
 MaskWorker::~MaskWorker() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  wakes_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  for (Queue* queue : {&quick_, &slow_}) {
+    queue->wakes.notify_all();
+    for (std::thread& thread : queue->threads) thread.join();
+  }
 }
 
-void MaskWorker::Start(std::span<const Work> work) {
-  if (work.empty()) return;
-  if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+void MaskWorker::Start(const std::shared_ptr<MaskWork>& work) {
+  Queue& queue = work->slow() ? slow_ : quick_;
   {
     const std::lock_guard lock(mutex_);
-    DI_CHECK(!busy_);
-    work_.assign(work.begin(), work.end());
-    busy_ = true;
+    DI_CHECK(!work->busy);
+    work->busy = true;
+    queue.waiting.push_back(work);
+    ++queue.left;
+    if (queue.threads.size() < std::min(queue.threads_max, queue.left)) queue.threads.emplace_back([this, &queue] { Loop(&queue); });
   }
-  wakes_.notify_one();
+  queue.wakes.notify_one();
 }
 
-void MaskWorker::Wait() {
+void MaskWorker::Wait(const MaskWork& work) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return !busy_; });
+  ready_.wait(lock, [&] { return !work.busy; });
 }
 
-void MaskWorker::Loop() {
+void MaskWorker::WaitForQuick(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  ready_.wait_until(lock, deadline, [&] { return quick_.left == 0; });
+}
+
+uint64_t MaskWorker::done() {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+void MaskWorker::WaitForMore(uint64_t done, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  ready_.wait_until(lock, deadline, [&] { return done_ > done; });
+}
+
+void MaskWorker::Loop(Queue* queue) {
+  if (queue->low_priority) LowerPriority();
   std::unique_lock lock(mutex_);
   while (true) {
-    wakes_.wait(lock, [this] { return stop_ || busy_; });
+    queue->wakes.wait(lock, [&] { return stop_ || !queue->waiting.empty(); });
     if (stop_) return;
+    const std::shared_ptr<MaskWork> work = std::move(queue->waiting.front());
+    queue->waiting.pop_front();
     lock.unlock();
-    for (const Work& work : work_) work.choice->PrepareMasks(work.drafts);
+    if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
+    for (const MaskWork::Item& item : work->items) item.choice->PrepareMasks(item.drafts);
+    work->items.clear();
     lock.lock();
-    busy_ = false;
-    done_.notify_one();
+    work->busy = false;
+    --queue->left;
+    ++done_;
+    ready_.notify_all();
   }
 }
 

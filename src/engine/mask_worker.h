@@ -1,41 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that computes the masks of constrained requests while the forward pass runs. Used by one thread at a time.
+// Threads that compute the masks of constrained requests beside the forward pass. A slow mask holds up its own request:
+// works that were slow lately (mask_work.h) have a thread of their own, at low priority, for which no step waits; and of the
+// threads for the others there are two, so that the first slow mask of a request leaves one.
+// Used by one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <deque>
+#include <memory>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include "engine/choice.h"
+#include "engine/mask_work.h"
 
 namespace deepinfer::engine {
 
 class MaskWorker {
  public:
+  using Clock = std::chrono::steady_clock;
+
   MaskWorker() = default;
   ~MaskWorker();
 
-  struct Work {
-    Choice* choice;
-    std::span<const int32_t> drafts;  // as Choice::PrepareMasks
-  };
-  // Prepares the masks of these choices, which nobody else may touch until Wait() has returned. Returns at once; the
-  // thread is started by the first call with any. REQUIRES: Wait() was called since the last Start().
-  void Start(std::span<const Work> work);
-  // Returns when all are prepared.
-  void Wait();
+  // Prepares the masks of the work's items, then drops the items and ends work->busy. Returns at once; threads are started
+  // by the first calls. REQUIRES: the work is not busy.
+  void Start(const std::shared_ptr<MaskWork>& work);
+  // Returns when the work is not busy.
+  void Wait(const MaskWork& work);
+  // Returns when no work is left that was not slow lately, or at the deadline.
+  void WaitForQuick(Clock::time_point deadline);
+  // Works done so far; WaitForMore returns when they are more than `done`, or at the deadline.
+  uint64_t done();
+  void WaitForMore(uint64_t done, Clock::time_point deadline);
+  // For tests: each work takes so much longer. REQUIRES: nothing was started yet.
+  void set_delay(std::chrono::microseconds delay) { delay_ = delay; }
 
  private:
-  void Loop();
+  struct Queue {
+    size_t threads_max = 1;
+    bool low_priority = false;
+    std::deque<std::shared_ptr<MaskWork>> waiting;
+    size_t left = 0;  // not done
+    std::condition_variable wakes;
+    std::vector<std::thread> threads;
+  };
+  void Loop(Queue* queue);
 
   std::mutex mutex_;
-  std::condition_variable wakes_, done_;
-  std::vector<Work> work_;
-  bool busy_ = false;
+  std::condition_variable ready_;
+  Queue quick_{.threads_max = 2}, slow_{.low_priority = true};
+  std::chrono::microseconds delay_{0};
+  uint64_t done_ = 0;
   bool stop_ = false;
-  std::thread thread_;
 };
 
 }  // namespace deepinfer::engine

@@ -24,6 +24,10 @@ void SetCertain(size_t vocab, Drafts* drafts) {
   for (size_t j = 0; j < drafts->tokens.size(); ++j) drafts->distributions[j * vocab + static_cast<size_t>(drafts->tokens[j])] = 1;
 }
 
+// How long a step waits for masks behind its pass, at least; and one without a row for the next mask.
+constexpr std::chrono::duration<double> kPatienceMin{200e-6};
+constexpr std::chrono::milliseconds kIdleWait{5};
+
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
@@ -122,7 +126,10 @@ void StepExecutor::AddPrefill(const StepJob& job, const PlanEntry& entry, size_t
   AddSegment(entry, job.plan, entry.begin, entry.rows);
 }
 
-int32_t StepExecutor::RowsOf(const PlanEntry& entry, const Choice& choice) const {
+int32_t StepExecutor::RowsOf(const StepJob& job, size_t i) const {
+  const PlanEntry& entry = job.plan.entries[i];
+  const Choice& choice = *job.entry_choices[i];
+  if (sits_out_[i]) return 0;
   const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
   // An answer that ended in a step that was not known when this one was planned.
   const int64_t room = choice.ended() ? 0 : entry.position_end - (slot.length - 1);
@@ -143,7 +150,7 @@ void StepExecutor::ChooseDrafts(const StepJob& job) {
     }
     const Choice& choice = *job.entry_choices[i];
     const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-    const int32_t rows = RowsOf(entry, choice);
+    const int32_t rows = RowsOf(job, i);
     if (rows == 0) continue;
     ++shape_.rows;
     sure_tokens += 1;
@@ -199,7 +206,7 @@ void StepExecutor::BuildStep(const StepJob& job) {
       }
     } else {
       rows.begin = slots_[static_cast<size_t>(entry.slot)].length - 1;
-      if (RowsOf(entry, *job.entry_choices[i]) > 0) rows.count = 1 + verify_[verify++].drafts;
+      if (RowsOf(job, i) > 0) rows.count = 1 + verify_[verify++].drafts;
       AddDecode(entry, rows.count);
       for (int32_t r = 0; r < rows.count; ++r) logit_rows_.push_back(rows.first + r);
     }
@@ -220,21 +227,27 @@ void StepExecutor::Run(StepJob* job) {
     if (drafts_made.ok()) drafts_made = DraftMissing(*job);
   }
   const Clock::time_point start = Clock::now();
+  const uint64_t masks_done = masks_.done();
+  FindWhoSitsOut(*job);
   BuildStep(*job);
   StartMasks(*job);
+  // With nobody but such requests a step would be over at once, and the next one come.
+  const bool anyone = std::find(sits_out_.begin(), sits_out_.end(), 1) != sits_out_.end();
+  if (anyone && ids_.empty()) masks_.WaitForMore(masks_done, start + kIdleWait);
   draws_.Begin(logit_rows_.size());
   row_draws_.assign(logit_rows_.size(), std::nullopt);
   fork_draws_.assign(job->plan.forks.size(), std::nullopt);
   ListDraws(*job, /*with_grammar=*/false);
   const float* device_logits = Forward(*job);
-  if (draws_.on()) masks_.Wait();  // the pass runs meanwhile
+  if (draws_.on()) SettleMasks(*job, start);  // the pass runs meanwhile
   ListDraws(*job, /*with_grammar=*/true);
   draws_.Queue(device_logits, &logits_);
   job->status = loaded_.backend().Synchronize();
+  if (job->prefill_tokens.empty() && !ids_.empty()) pass_seconds_ = SecondsSince(start);
   if (job->status.ok()) job->status = std::move(drafts_made);
   if (job->status.ok()) job->status = ScorePrompts();
   if (job->status.ok()) job->status = loaded_.checkpoint().CheckIntact();
-  Select(job);
+  Select(job, start);
   if (drafter_ == nullptr || !job->status.ok()) return;
   if (!ids_.empty()) {
     Observe(*job, SecondsSince(start));
@@ -247,24 +260,54 @@ void StepExecutor::Run(StepJob* job) {
                  .schedule_seconds = schedule_seconds_};
 }
 
-void StepExecutor::StartMasks(const StepJob& job) {
-  mask_work_.clear();
+void StepExecutor::FindWhoSitsOut(const StepJob& job) {
+  sits_out_.assign(job.plan.entries.size(), 0);
+  WaitOrSitOut(job);
+}
+
+// Whoever draws in this step either has its masks or sits out.
+void StepExecutor::WaitOrSitOut(const StepJob& job) {
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
     const PlanEntry& entry = job.plan.entries[i];
-    Choice* choice = job.entry_choices[i].get();
-    const bool draws = entry.kind == EntryKind::kPrefill ? entry.samples : entry_rows_[i].count > 0;
-    if (!draws || !choice->has_grammar()) continue;
-    std::span<const int32_t> drafts;
-    if (entry.kind == EntryKind::kDecode) {
-      const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-      drafts = std::span(slot.drafts.tokens).first(static_cast<size_t>(entry_rows_[i].count) - 1);
+    const Choice& choice = *job.entry_choices[i];
+    if (!choice.has_grammar() || !entry.samples || !choice.mask_work()->busy) continue;
+    if (entry.kind == EntryKind::kDecode && !choice.firm()) {
+      sits_out_[i] = 1;
+    } else {
+      masks_.Wait(*choice.mask_work());
     }
-    mask_work_.push_back({choice, drafts});
   }
   for (const std::shared_ptr<Choice>& choice : job.fork_choices) {
-    if (choice->has_grammar()) mask_work_.push_back({choice.get(), {}});
+    if (choice->has_grammar()) masks_.Wait(*choice->mask_work());
   }
-  masks_.Start(mask_work_);
+}
+
+void StepExecutor::StartMasks(const StepJob& job) {
+  mask_works_.clear();
+  const auto add = [&](const std::shared_ptr<Choice>& choice, std::span<const int32_t> drafts) {
+    if (!choice->has_grammar() || choice->has_mask()) return;
+    const std::shared_ptr<MaskWork>& work = choice->mask_work();
+    if (work->items.empty()) mask_works_.push_back(work);
+    work->items.push_back({choice, {drafts.begin(), drafts.end()}});
+  };
+  for (size_t i = 0; i < job.plan.entries.size(); ++i) {
+    const PlanEntry& entry = job.plan.entries[i];
+    const bool decodes = entry.kind == EntryKind::kDecode;
+    if (decodes ? entry_rows_[i].count == 0 : !entry.samples) continue;
+    const std::vector<int32_t>& drafts = slots_[static_cast<size_t>(entry.slot)].drafts.tokens;
+    add(job.entry_choices[i], std::span(drafts).first(decodes ? static_cast<size_t>(entry_rows_[i].count) - 1 : 0));
+  }
+  for (const std::shared_ptr<Choice>& choice : job.fork_choices) add(choice, {});
+  for (const std::shared_ptr<MaskWork>& work : mask_works_) masks_.Start(work);
+}
+
+void StepExecutor::SettleMasks(const StepJob& job, Clock::time_point start) {
+  const std::chrono::duration<double> pass(pass_seconds_);
+  const auto in = [](std::chrono::duration<double> time) { return std::chrono::duration_cast<Clock::duration>(time); };
+  // While a device runs the pass, waiting costs nothing.
+  const Clock::time_point deadline = Clock::now() + in(std::max(kPatienceMin, pass / 20));
+  masks_.WaitForQuick(draws_.on() ? std::max(deadline, start + in(pass / 2)) : deadline);
+  WaitOrSitOut(job);
 }
 
 const float* StepExecutor::Forward(const StepJob& job) {
@@ -299,7 +342,7 @@ void StepExecutor::ListDraws(const StepJob& job, bool with_grammar) {
   for (size_t i = 0; i < job.plan.entries.size(); ++i) {
     const PlanEntry& entry = job.plan.entries[i];
     const int32_t draws = entry.kind == EntryKind::kDecode ? entry_rows_[i].count : entry.samples ? 1 : 0;
-    if (draws == 0) continue;
+    if (draws == 0 || sits_out_[i]) continue;
     Choice* choice = job.entry_choices[i].get();
     const int32_t row = entry_rows_[i].first_logit;
     const auto places = std::span(row_draws_).subspan(static_cast<size_t>(row), static_cast<size_t>(draws));
@@ -342,7 +385,7 @@ void StepExecutor::Observe(const StepJob& job, double seconds) {
     if (job.plan.entries[i].kind == EntryKind::kPrefill || entry_rows_[i].count == 0) continue;
     const spec::VerifyRequest& request = verify_[at++];
     shape_.rows += request.drafts;
-    if (request.drafts > 0) schedule_->Observe(request, job.verified[i].accepted, job.entry_results[i].finished);
+    if (request.drafts > 0 && !sits_out_[i]) schedule_->Observe(request, job.verified[i].accepted, job.entry_results[i].finished);
   }
   schedule_->ObserveStep(shape_, seconds);
 }
@@ -413,7 +456,7 @@ sched::EntryResult StepExecutor::JudgeRows(Choice* choice, int32_t slot_index, i
   return result;
 }
 
-void StepExecutor::Select(StepJob* job) {
+void StepExecutor::Select(StepJob* job, Clock::time_point start) {
   const sched::StepPlan& plan = job->plan;
   job->tokens.clear();
   job->drawn.clear();
@@ -422,8 +465,9 @@ void StepExecutor::Select(StepJob* job) {
   job->fork_results.assign(plan.forks.size(), {});
   job->errors.assign(plan.entries.size() + plan.forks.size(), {});
   DrawAll(job, /*with_grammar=*/false);
-  masks_.Wait();
+  if (!draws_.on()) SettleMasks(*job, start);
   DrawAll(job, /*with_grammar=*/true);
+  job->sat_out = std::count(sits_out_.begin(), sits_out_.end(), 1);
 }
 
 // Forks draw from the same logits as their leader, with their own noise.
@@ -433,6 +477,10 @@ void StepExecutor::DrawAll(StepJob* job, bool with_grammar) {
     const EntryRows& rows = entry_rows_[i];
     Choice* choice = job->entry_choices[i].get();
     if (choice->has_grammar() != with_grammar) continue;
+    if (sits_out_[i]) {
+      job->entry_results[i].failed = !job->status.ok();
+      continue;
+    }
     const int32_t draws = entry.kind == EntryKind::kDecode ? rows.count : entry.samples ? 1 : 0;
     const auto places = std::span(row_draws_).subspan(static_cast<size_t>(rows.first_logit), static_cast<size_t>(draws));
     job->entry_results[i] = DrawRows(choice, entry.slot, rows.first_logit, places, job, &job->errors[i]);
@@ -522,6 +570,8 @@ void StepExecutor::AddDraftRequest(const StepJob& job, int32_t slot_index, int32
   const int64_t newest = slot.length - 1;
   const int32_t set = choice->settings().drafts;
   const int32_t wanted = set == kDraftsAsTheyPay ? drafter_->block_size() : set;
+  // Drafts are drawn under masks too, and these in the step.
+  if (choice->has_grammar() && choice->mask_work()->slow() && !choice->firm()) return;
   // The last token that it may get is drawn from a row that is no draft's.
   const auto drafts = static_cast<int32_t>(std::min<int64_t>({wanted, planned, choice->tokens_left() - 1}));
   // The block's own keys need pages, which are there but right behind a prompt's last chunk at times.

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the scheduler's plans on the model: rows, tables and starts into a Step, a forward pass with the copies of forks,
-// then a selection, tokens for the rows that sample. Masks of constrained requests are computed on a thread beside the
-// forward pass; the selection draws for all others first. Keeps, for each slot, what a plan made before the last result
-// cannot know: how long the sequence is, its newest tokens, and the drafts behind them.
+// then a selection, tokens for the rows that sample. Keeps, for each slot, what a plan made before the last result cannot
+// know: how long the sequence is, its newest tokens, and the drafts behind them.
+//
+// Masks of constrained requests are computed on threads beside the forward pass; the selection draws for all others first.
+// A decode whose masks are not there in time sits out: it commits nothing in that step, has no row in the next ones until
+// they are there, and then runs its row again, to the same logits. So tokens do not depend on how long a mask takes. Prompts
+// and choices of firm drafts wait instead; a first mask is made with the submission, so prompts seldom do.
 //
 // Drafts. A decode entry runs its newest token and drafts behind it. Tokens are drawn row by row, each as plain decoding
 // would draw it, as long as the token drawn is the draft that the next row has run; so every token, its log-probabilities
@@ -13,6 +17,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,6 +66,7 @@ struct StepJob {
   std::vector<Drawn> drawn;  // [tokens]
   std::vector<std::string> errors;  // [entries + forks]: of those that failed
   std::vector<Verified> verified;  // [entries]
+  int64_t sat_out = 0;             // entries without their masks
   DraftReport drafts;
   Status status;  // a device or file error: every result is failed
 
@@ -78,6 +84,8 @@ class StepExecutor {
   // judged, they then count as certain for the drafter, so they may depend on nothing that was drawn for them.
   using DraftsFn = std::function<void(const ChoiceSettings& choice, int64_t position, std::vector<int32_t>* drafts)>;
   void set_drafts_fn(DraftsFn fn) { drafts_fn_ = std::move(fn); }
+  // For tests: as if each mask took so much longer. REQUIRES: nothing ran yet.
+  void set_mask_delay(std::chrono::microseconds delay) { masks_.set_delay(delay); }
 
   // Copies what the step needs of the scheduler's tables and requests.
   void Prepare(const sched::Scheduler& scheduler, StepJob* job) const;
@@ -118,17 +126,22 @@ class StepExecutor {
   void AddDecode(const sched::PlanEntry& entry, int32_t rows);
   void AddSegment(const sched::PlanEntry& entry, const sched::StepPlan& plan, int64_t begin, int32_t rows);
   // The most rows that a decode entry can run.
-  int32_t RowsOf(const sched::PlanEntry& entry, const Choice& choice) const;
+  int32_t RowsOf(const StepJob& job, size_t entry) const;
   // Decides how many drafts the decode entries verify; fills verify_.
   void ChooseDrafts(const StepJob& job);
   void StartMasks(const StepJob& job);
+  // Decodes whose masks are being computed have no row in the step.
+  void FindWhoSitsOut(const StepJob& job);
+  void WaitOrSitOut(const StepJob& job);
+  // Waits for masks for a while, then for those of whoever cannot sit out.
+  void SettleMasks(const StepJob& job, std::chrono::steady_clock::time_point start);
   // Which draws the device makes, of choices with a grammar or of those without.
   void ListDraws(const StepJob& job, bool with_grammar);
   // Returns the logits, on the device.
   const float* Forward(const StepJob& job);
   // Log-probabilities of prompts: logits some rows at a time, so that memory has a limit.
   Status ScorePrompts();
-  void Select(StepJob* job);
+  void Select(StepJob* job, std::chrono::steady_clock::time_point start);
   // Draws for the entries and forks with a grammar, or for those without.
   void DrawAll(StepJob* job, bool with_grammar);
   // Draws from up to `rows` rows of logits, while the drafts behind them hold. `error`: why it failed.
@@ -193,7 +206,9 @@ class StepExecutor {
   std::vector<const Choice*> going_on_;  // [slots]
   spec::StepShape shape_;                    // of the step in hand
   std::vector<spec::VerifyRequest> verify_;  // [decode entries that run]
-  std::vector<MaskWorker::Work> mask_work_;
+  std::vector<uint8_t> sits_out_;            // [entries]
+  double pass_seconds_ = 0;                  // of the last step without prompts
+  std::vector<std::shared_ptr<MaskWork>> mask_works_;
   MaskWorker masks_;
 };
 

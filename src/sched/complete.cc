@@ -44,7 +44,8 @@ void Scheduler::Apply(const FlightEntry& entry, const EntryResult& result, std::
 
 void Scheduler::Commit(Request* r, const FlightEntry& entry, std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
-  DI_CHECK(count <= entry.tokens_max && (count > 0) == (entry.tokens_max > 0));
+  DI_CHECK(count <= entry.tokens_max);
+  DI_CHECK(count > 0 || entry.tokens_max == 0 || entry.kind == EntryKind::kDecode);
   DI_CHECK(r->length() + count <= r->length_max);
   r->computed = entry.kind == EntryKind::kPrefill ? entry.end : r->computed + count;
   r->tokens.insert(r->tokens.end(), tokens.begin(), tokens.end());

@@ -94,7 +94,7 @@ struct EntryResult {
   bool failed = false;    // the request cannot go on; what follows is ignored
   bool finished = false;  // it ends with these tokens: a stop rule, a limit of the caller
   // Committed tokens, in StepResult::tokens. Prefill with samples, and forks: one. Decode: 1 .. rows, accepted drafts
-  // first, cut behind a stop. Prefill without samples: none.
+  // first, cut behind a stop; or none: it sat out, and a later step runs the same row. Prefill without samples: none.
   int32_t first_token = 0;
   int32_t num_tokens = 0;
 };

@@ -74,6 +74,8 @@ std::vector<MetricFamily> EngineMetrics::Collect() const {
       static_cast<double>(s.cached_tokens), &f);
   Add("deepinfer_answer_tokens_total", "Tokens of answers.", kCounter, static_cast<double>(s.answer_tokens), &f);
   Add("deepinfer_preemptions_total", "Requests that lost their place to others.", kCounter, static_cast<double>(s.preemptions), &f);
+  Add("deepinfer_masks_late_total", "Times that an answer sat out a step because its grammar's mask was not there.", kCounter,
+      static_cast<double>(s.masks_late), &f);
   Add("deepinfer_cache_blocks", "Blocks of the KV cache.", kGauge, static_cast<double>(s.blocks), &f);
   Add("deepinfer_cache_blocks_available", "Blocks that no running request holds.", kGauge, static_cast<double>(s.blocks_available), &f);
   Add("deepinfer_cache_bytes", "Memory of the KV cache.", kGauge, static_cast<double>(s.cache_bytes), &f);

@@ -59,6 +59,7 @@ TEST(EngineWatch, TellsAHangingEngineFromAnIdleOne) {
 TEST(EngineMetrics, CountersAreWhatTheEngineSays) {
   FakeEngine engine;
   engine.stats.answer_tokens = 7;
+  engine.stats.masks_late = 6;
   engine.stats.drafts_verified = {5, 3};
   engine.stats.drafts_accepted = {4, 1};
   engine.stats.drafts_made = 9;
@@ -74,6 +75,7 @@ TEST(EngineMetrics, CountersAreWhatTheEngineSays) {
     return -1.0;
   };
   EXPECT_EQ(value("deepinfer_answer_tokens_total", 0), 7);
+  EXPECT_EQ(value("deepinfer_masks_late_total", 0), 6);
   EXPECT_EQ(value("deepinfer_drafts_verified_total", 1), 3);
   EXPECT_EQ(value("deepinfer_drafts_accepted_total", 0), 4);
   EXPECT_EQ(value("deepinfer_drafts_made_total", 0), 9);

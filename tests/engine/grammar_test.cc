@@ -3,9 +3,11 @@
 // preemption, cancellation, and in a request that goes on where another one stopped.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 
 #include "deepinfer/grammar.h"
+#include "tests/engine/least_memory.h"
 #include "tests/engine/small_engine.h"
 
 namespace deepinfer::engine {
@@ -112,6 +114,79 @@ TEST(EngineGrammar, LeavesFreeRequestsAloneAndSurvivesPreemption) {
       EXPECT_EQ(RunOne(*engine, alone).at(0).tokens, roomy[i].at(0).tokens) << i;
     }
   }
+}
+
+// An answer whose mask comes late sits out steps, with drafts, further choices and preemption too; its tokens are the same.
+TEST(EngineGrammar, SittingOutChangesNoToken) {
+  for (const char* drafts : {"off", "3", "auto"}) {
+    EngineOptions options = SmallOptions();
+    options.drafts = drafts;
+    SetLeastMemory(&options);
+    const auto answers_with = [&](std::chrono::microseconds delay, int64_t* late) {
+      const auto engine = Open(options);
+      engine->set_mask_delay(delay);
+      const auto object = Compiled(*engine, grammar::Constraint::JsonSchema(kSchema), {.whitespace_max = 1});
+      const auto words = Compiled(*engine, grammar::Constraint::Regex("([a-z]+ ){3,40}\\."));
+      std::vector<Answers> answers(6);
+      for (size_t i = 0; i < answers.size(); ++i) {
+        GenerationRequest request{.prompt = kPrompt, .max_tokens = 60, .logprobs = 0, .temperature = 1, .seed = i};
+        request.prompt.resize(100 + 20 * i, 9);
+        request.choices = i == 1 ? 2 : 1;
+        if (i < 4) request.grammar = i % 2 == 0 ? words : object;
+        if (i == 3) request.grammar_after = 5;
+        std::string why;
+        EXPECT_NE(engine->Submit(request, Into(&answers[i]), &why), 0u) << why;
+      }
+      while (engine->Step()) {
+      }
+      *late = engine->Stats().masks_late;
+      EXPECT_EQ(engine->FindViolation(), "");
+      return answers;
+    };
+    int64_t often = 0, seldom = 0;
+    const std::vector<Answers> late = answers_with(std::chrono::milliseconds(10), &often);
+    const std::vector<Answers> usual = answers_with(std::chrono::milliseconds(0), &seldom);
+    EXPECT_GT(often, 20) << drafts;
+    for (size_t i = 0; i < late.size(); ++i) {
+      for (const auto& [choice, answer] : usual[i]) {
+        EXPECT_EQ(late[i].at(choice).tokens, answer.tokens) << drafts << " " << i;
+        EXPECT_EQ(late[i].at(choice).logprobs, answer.logprobs) << drafts << " " << i;
+        EXPECT_EQ(late[i].at(choice).reason, answer.reason) << drafts << " " << i;
+      }
+    }
+  }
+}
+
+// Masks that take long hold up nobody else: while they are made, each step has a token for each free request.
+TEST(EngineGrammar, SlowMasksHoldUpTheirOwnRequest) {
+  EngineOptions options = SmallOptions();
+  options.drafts = "off";
+  const auto engine = Open(options);
+  engine->set_mask_delay(std::chrono::milliseconds(50));
+  const auto slow = Compiled(*engine, grammar::Constraint::Regex("(.{0,9999}x){0,9999}y"));
+  std::vector<Answers> hostile(3), free(4);
+  std::string why;
+  for (size_t i = 0; i < hostile.size(); ++i) {
+    GenerationRequest request{.prompt = kPrompt, .max_tokens = 25, .temperature = 1, .seed = i};
+    request.grammar = slow;
+    ASSERT_NE(engine->Submit(request, Into(&hostile[i]), &why), 0u) << why;
+  }
+  for (int step = 0; step < 20; ++step) engine->Step();
+  for (size_t i = 0; i < free.size(); ++i) {
+    GenerationRequest request{.prompt = kPrompt, .max_tokens = 100, .ignore_eos = true, .temperature = 1, .seed = i};
+    ASSERT_NE(engine->Submit(request, Into(&free[i]), &why), 0u) << why;
+  }
+  int steps = 0;
+  while (!free.back()[0].finished && steps < 1000) {
+    engine->Step();
+    ++steps;
+  }
+  EXPECT_LE(steps, 101);
+  for (Answers& answers : free) EXPECT_EQ(answers[0].tokens.size(), 100u);
+  EXPECT_GT(engine->Stats().masks_late, 20);
+  while (engine->Step()) {
+  }
+  for (Answers& answers : hostile) EXPECT_TRUE(answers[0].finished);
 }
 
 TEST(EngineGrammar, GoesOnWhereAnotherRequestStopped) {  // B40

@@ -57,6 +57,7 @@ void FakeExecutor::Add(sched::RequestId id, std::span<const int32_t> prompt, Rep
   s.stop_length = stop_length;
   s.fails = fails;
   s.sampling = 0;
+  s.sits_out = random_() % 4 == 0;
   s.signatures.clear();
   uint64_t signature = kEmpty;
   for (const int32_t token : prompt) s.signatures.push_back(signature = Extend(signature, token));
@@ -118,10 +119,10 @@ void FakeExecutor::Launch(const StepPlan& plan) {
     Row& row = step.rows.back();
     const auto known = static_cast<int64_t>(scheduler_->Tokens(entry.request).size());
     Sequence& s = Find(entry.request);
-    // Each sampling step before this one commits a token at least.
+    // Each sampling step before this one commits a token at least, but for decodes that may sit out.
     row.write_from =
         entry.kind == EntryKind::kDecode ? known - 1 + s.sampling : std::max(entry.begin, entry.global_from);
-    s.sampling += entry.samples;
+    s.sampling += Commits(entry, s);
     if (entry.position_end > static_cast<int64_t>(row.num_blocks) * kBlockTokens) Fail("rows without blocks");
     NoteWriters(entry, row, step, 1);
   }
@@ -141,7 +142,8 @@ const sched::StepResult& FakeExecutor::Finish() {
   for (size_t i = 0; i < step.plan.entries.size(); ++i) {
     entry_results_.push_back(RunEntry(step, i));
     NoteWriters(step.plan.entries[i], step.rows[i], step, -1);
-    Find(step.plan.entries[i].request).sampling -= step.plan.entries[i].samples;
+    Sequence& s = Find(step.plan.entries[i].request);
+    s.sampling -= Commits(step.plan.entries[i], s);
   }
   RunCopies(step.plan);
   for (const sched::Fork& fork : step.plan.forks) {
@@ -165,8 +167,10 @@ sched::EntryResult FakeExecutor::RunEntry(const Step& step, size_t index) {
     rows.begin = length - 1;
     rows.end = std::min(rows.begin + entry.rows, entry.position_end);
     if (rows.begin >= rows.end) return result;  // ended meanwhile: the scheduler drops the result
-    result = Sample(entry.request, rows.end - rows.begin);
-    rows.good = rows.begin + result.num_tokens;
+    const uint64_t dice = s.sits_out ? random_() % 4 : 2;
+    if (dice == 0) return result;
+    if (dice > 1) result = Sample(entry.request, rows.end - rows.begin);
+    rows.good = rows.begin + std::max(1, result.num_tokens);
   } else if (rows.end > length || entry.samples != (rows.end == length)) {
     Fail("request {} of {} tokens runs rows {}..{}", entry.request.index, length, rows.begin, rows.end);
     return result;
@@ -179,8 +183,9 @@ sched::EntryResult FakeExecutor::RunEntry(const Step& step, size_t index) {
     ReadGlobals(step, row, entry, rows.begin);
   }
   for (int layer = 0; layer < config_.layers.num_layers; ++layer) RunLayer(step, row, entry, layer, rows);
-  s.rows_done = rows.good;
-  states_[static_cast<size_t>(entry.slot)] = s.signatures[static_cast<size_t>(rows.good - 1)];
+  // The row of one who sat out is run again.
+  s.rows_done = entry.kind == EntryKind::kDecode ? rows.begin + result.num_tokens : rows.good;
+  states_[static_cast<size_t>(entry.slot)] = s.signatures[static_cast<size_t>(s.rows_done - 1)];
   return entry.kind == EntryKind::kPrefill && entry.samples ? Sample(entry.request, 1) : result;
 }
 

@@ -51,10 +51,11 @@ class FakeExecutor {
     uint32_t choice = 0;
     int64_t stop_length = 0;
     bool fails = false;
+    bool sits_out = false;  // of some decodes, with its row or without
     // signatures[p]: of tokens 0 .. p. Its size is the number of tokens, as the device knows it.
     std::vector<uint64_t> signatures;
     int64_t rows_done = 0;
-    int64_t sampling = 0;  // steps in flight that will commit tokens
+    int64_t sampling = 0;  // steps in flight that will surely commit tokens
   };
   struct Row {  // what a table said at launch
     size_t blocks_at = 0, num_blocks = 0;
@@ -71,6 +72,10 @@ class FakeExecutor {
     std::vector<kv::BlockId> ids;
   };
 
+  // Whether it surely commits a token.
+  static bool Commits(const sched::PlanEntry& entry, const Sequence& s) {
+    return entry.samples && !(s.sits_out && entry.kind == sched::EntryKind::kDecode);
+  }
   void CopyRow(int32_t slot, Step* step);
   void NoteWriters(const sched::PlanEntry& entry, const Row& row, const Step& step, int32_t change);
   sched::EntryResult RunEntry(const Step& step, size_t index);
