@@ -189,7 +189,7 @@ TEST(EngineGrammar, SlowMasksHoldUpTheirOwnRequest) {
   for (Answers& answers : hostile) EXPECT_TRUE(answers[0].finished);
 }
 
-TEST(EngineGrammar, GoesOnWhereAnotherRequestStopped) {  // B40
+TEST(EngineGrammar, B40GoesOnWhereAnotherRequestStopped) {
   const auto engine = Open();
   const auto grammar = Compiled(*engine, grammar::Constraint::JsonSchema(kSchema), {.whitespace_max = 1});
   GenerationRequest whole{.prompt = kPrompt, .max_tokens = 300, .temperature = 1, .seed = 3};

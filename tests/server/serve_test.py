@@ -187,6 +187,34 @@ class Stopping(unittest.TestCase):
             self.assertEqual(json.loads(ask(again, chat(), timeout=60).body)["choices"], first)
         sock.close()
 
+    def test_a_constrained_answer_moves_to_another_worker_B40(self):
+        """The first worker is killed in mid-answer; the second goes on behind what the client has, as a message to continue."""
+        properties = {name: {"type": "string", "minLength": 12, "maxLength": 40} for name in "abcd"}
+        schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        form = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}},
+                "thinking": {"type": "disabled"}, "temperature": 1, "max_tokens": 400}
+        with Server([PROGRAM, "serve"]) as second:
+            for seed, pieces in enumerate((1, 3, 8, 20)):
+                first, begun = Server([PROGRAM, "serve"]), ""
+                with first.connect(60) as sock:
+                    sock.sendall(chat("Write.", stream=True, seed=seed, **form))
+                    reader = Reader(sock)
+                    while pieces > 0:
+                        line = reader.until(b"\n\n").split(b"data: ")[-1]
+                        piece = json.loads(line)["choices"][0]["delta"].get("content") if line.startswith(b"{") else None
+                        begun += piece or ""
+                        pieces -= bool(piece)
+                    first.stop(signal.SIGKILL)
+                messages = [{"role": "user", "content": "Write."}, {"role": "assistant", "content": begun, "prefix": True}]
+                answer = ask(second, post(CHAT, json.dumps({"model": "deepseek-v41-tiny", "messages": messages, "seed": seed, **form}).encode()),
+                             timeout=60)
+                self.assertEqual(answer.status, 200, answer.body)
+                choice = json.loads(answer.body)["choices"][0]
+                self.assertEqual(choice["finish_reason"], "stop")
+                value = json.loads(begun + choice["message"]["content"])
+                self.assertEqual(list(value), list(properties))
+                self.assertTrue(all(12 <= len(text) <= 40 for text in value.values()), value)
+
     def test_how_answers_are_written(self):
         schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "string"}}, "required": ["b", "a"]}
         more = {"thinking": {"type": "disabled"}, "max_tokens": 200, "guided_json": schema, "temperature": 1}

@@ -144,7 +144,7 @@ TEST_F(OutputGrammarTest, OtherProtocols) {
   EXPECT_TRUE(Takes(**completion, "yes"));
 }
 
-TEST_F(OutputGrammarTest, TheThinkingIsFree) {  // B30
+TEST_F(OutputGrammarTest, B30TheThinkingIsFree) {
   for (const std::string fields : {"\"response_format\":{\"type\":\"json_object\"}", "\"guided_regex\":\"x\"",
                                    "\"guided_choice\":[\"a\"]", "\"guided_json\":true"}) {
     const auto output = Make(Protocol::kChat, R"({"model":"m","messages":[{"role":"user","content":"json"}],)" + fields + "}");
