@@ -151,6 +151,29 @@ TEST_F(ExprTest, HugeRepeatsCostNothingUntilWalked) {
   EXPECT_FALSE(pool_.IsEmpty(*expr));
 }
 
+TEST_F(ExprTest, OpenCountsAreOneState) {
+  // Each letter may begin a turn or go on with one: after n letters 1 to n turns are over, which is one interval.
+  const auto expr = ParseRegex(&pool_, "^(\\w+\\W*){1,1000}x{2}$", RegexMatch::kSearch);
+  ASSERT_TRUE(expr.ok());
+  ExprId state = *expr;
+  for (int i = 0; i < 500; ++i) {
+    state = pool_.Derivative(state, 'a');
+    if (i % 7 == 0) state = pool_.Derivative(state, ' ');
+    ASSERT_NE(state, ExprPool::kEmpty);
+  }
+  EXPECT_LT(pool_.size(), 20'000u);
+  const auto merged = [&](uint64_t min1, uint64_t max1, uint64_t min2, uint64_t max2) {
+    const ExprId a = pool_.Byte('a');
+    return pool_.Or(pool_.Concat(a, pool_.Repeat(a, min1, max1)), pool_.Concat(a, pool_.Repeat(a, min2, max2)));
+  };
+  EXPECT_EQ(merged(2, 4, 3, 9), merged(2, 9, 2, 9));
+  EXPECT_EQ(merged(2, 4, 5, 9), merged(2, 9, 2, 9));
+  EXPECT_EQ(merged(2, 4, 5, kNoMax), merged(2, kNoMax, 2, kNoMax));
+  EXPECT_NE(merged(2, 4, 6, 9), merged(2, 9, 2, 9));
+  EXPECT_FALSE(pool_.Matches(merged(2, 4, 6, 9), "aaaaaa"));
+  EXPECT_TRUE(pool_.Matches(merged(2, 4, 6, 9), "aaaaaaa"));
+}
+
 TEST_F(ExprTest, SearchStopsAtTheBudget) {
   budget_.Start(100'000, std::chrono::milliseconds(500), size_t{64} << 20, nullptr);
   const ExprId long_text = pool_.Repeat(AnyChar(&pool_), 1'000'000'000, kNoMax);

@@ -342,5 +342,27 @@ TEST_F(GrammarTest, EscapesSpellEveryCharacter) {
   for (const char* text : {"\"\\ud83d\"", "\"\\u00e8\"", "\"e\"", "\"\\ud83d\\ude01\""}) EXPECT_FALSE(Accepts(grammar, text)) << text;
 }
 
+// Any spelling of numbers may come with Spelling::kAny, and bounds hold for values that no double has.
+TEST_F(GrammarTest, NumbersBeyondDoubles) {
+  const std::string zeros(400, '0');
+  const CompiledGrammar any = Must(Constraint::JsonSchema(R"({"type":"array","items":{"type":"number"}})"));
+  for (const std::string& text : {std::string("[ 1e400 ,\n\t-1E-999 ]"), "[1" + zeros + " , 0." + zeros + "1]"}) EXPECT_TRUE(Accepts(any, text)) << text;
+  const CompiledGrammar usual = Must(Constraint::JsonSchema(R"({"type":"number"})"), {.spelling = Spelling::kUsual});
+  for (const std::string& text : {std::string("1e400"), "1" + zeros, "0." + zeros + "1"}) EXPECT_FALSE(Accepts(usual, text)) << text;
+  EXPECT_TRUE(Accepts(usual, "1e99"));
+  const CompiledGrammar positive = Must(Constraint::JsonSchema(R"({"exclusiveMinimum":0,"type":"number"})"));
+  EXPECT_TRUE(Accepts(positive, "1" + zeros));
+  EXPECT_TRUE(Accepts(positive, "0." + zeros + "1"));
+  EXPECT_FALSE(Accepts(positive, "0." + zeros));
+  EXPECT_FALSE(Accepts(positive, "-1" + zeros));
+  const CompiledGrammar small = Must(Constraint::JsonSchema(R"({"exclusiveMaximum":1e-300,"minimum":1e-301,"type":"number"})"));
+  EXPECT_TRUE(Accepts(small, "0." + std::string(300, '0') + "1"));
+  EXPECT_FALSE(Accepts(small, "0." + std::string(299, '0') + "1"));
+  EXPECT_FALSE(Accepts(small, "0." + std::string(301, '0') + "1"));
+  const CompiledGrammar sevens = Must(Constraint::JsonSchema(R"({"multipleOf":7,"type":"integer"})"));
+  EXPECT_TRUE(Accepts(sevens, "7" + zeros));
+  EXPECT_FALSE(Accepts(sevens, "7" + zeros + "1"));
+}
+
 }  // namespace
 }  // namespace deepinfer::grammar

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// grammar_random: random regexes, GBNF and Lark grammars against the slow matcher.
+// grammar_random: random regexes, GBNF and Lark grammars, and JSON strings with a random pattern, against the slow matcher.
 //
 //   grammar_random [--seed S] [--count N] [--seconds T]
 //
@@ -14,6 +14,7 @@
 
 #include "deepinfer/grammar.h"
 #include "random_grammar.h"
+#include "slow_string.h"
 
 namespace deepinfer::grammar {
 namespace {
@@ -25,16 +26,20 @@ std::vector<std::string> Tokens() {
   std::vector<std::string> tokens;
   for (int i = 0; i < 256; ++i) tokens.emplace_back(1, static_cast<char>(i));
   tokens.emplace_back("");
-  for (const char* text : {"aa", "ab", "ba", "bb", "abb", "baab", "c ", " a", "a<", "\xC3\xA9", "a\xC3\xA9", "\xA9" "b", "\xE6\xB1", "ccc", "bc", "  "}) {
+  for (const char* text : {"aa", "ab", "ba", "bb", "abb", "baab", "c ", " a", "a<", "\xC3\xA9", "a\xC3\xA9", "\xA9" "b", "\xE6\xB1", "ccc", "bc", "  ",
+                           "\"a", "a\"", "\\u", "\\u00", "\\u006", "\\u0061", "\\u0062b", "b\\", "\\n", "\\\"", "\\u00e9", "\\ud83d",
+                           "\\uD8", "\\ude00", "61", "\\u003C\""}) {
     tokens.emplace_back(text);
   }
   return tokens;
 }
 
+// Slow: SlowMatcher or SlowString.
+template <typename Slow>
 class Walk {
  public:
-  Walk(const CompiledGrammar& grammar, const SlowGrammar* slow, const std::vector<std::string>& tokens, std::mt19937* random)
-      : matcher_(grammar), slow_(slow), tokens_(tokens), random_(*random) {}
+  Walk(const CompiledGrammar& grammar, Slow slow, const std::vector<std::string>& tokens, std::mt19937* random)
+      : matcher_(grammar), slow_(std::move(slow)), tokens_(tokens), random_(*random) {}
 
   // What disagreed, or nothing.
   std::optional<std::string> Run() {
@@ -87,11 +92,18 @@ class Walk {
   }
 
   Matcher matcher_;
-  SlowMatcher slow_;
+  Slow slow_;
   const std::vector<std::string>& tokens_;
   std::mt19937& random_;
   std::vector<uint32_t> taken_;
 };
+
+// A JSON string whose text matches the pattern.
+Constraint StringOf(const std::string& pattern) {
+  std::string schema = R"({"type":"string","pattern":)";
+  AppendJsonString("^(?:" + pattern + ")$", false, &schema);
+  return Constraint::JsonSchema(schema + "}");
+}
 
 struct Totals {
   size_t grammars = 0, refused = 0, unsatisfiable = 0, walks = 0;
@@ -101,15 +113,20 @@ struct Totals {
 std::optional<std::string> One(uint32_t seed, const std::vector<std::string>& tokens, const std::shared_ptr<const Vocabulary>& vocabulary,
                                Totals* totals) {
   std::mt19937 random(seed);
-  const Notation notation = static_cast<Notation>(random() % 3);
+  const size_t kind = random() % 4;
+  const bool in_string = kind == 3;
+  const Notation notation = in_string ? Notation::kRegex : static_cast<Notation>(kind);
   const RandomGrammar grammar(&random, notation);
   SlowGrammar slow = grammar.Slow();
   const bool satisfiable = slow.Prune();
   const std::string text = grammar.Text();
-  const Constraint constraint = notation == Notation::kRegex  ? Constraint::Regex(text)
-                                : notation == Notation::kGbnf ? Constraint::Grammar(text)
-                                                              : Constraint::Lark(text);
-  auto compiled = Compile(constraint, vocabulary, {});
+  CompileOptions options;
+  if (random() % 2 == 0) options.spelling = Spelling::kUsual;
+  const Constraint constraint = in_string                      ? StringOf(text)
+                                : notation == Notation::kRegex ? Constraint::Regex(text)
+                                : notation == Notation::kGbnf  ? Constraint::Grammar(text)
+                                                               : Constraint::Lark(text);
+  auto compiled = Compile(constraint, vocabulary, options);
   ++totals->grammars;
   if (!compiled.ok() && compiled.status().message().find("left-recursive") != std::string::npos) {
     ++totals->refused;
@@ -121,7 +138,9 @@ std::optional<std::string> One(uint32_t seed, const std::vector<std::string>& to
     return std::nullopt;
   }
   for (int i = 0; i < 2; ++i, ++totals->walks) {
-    if (auto wrong = Walk(*compiled, &slow, tokens, &random).Run()) return text + "\n" + *wrong;
+    const auto wrong = in_string ? Walk(*compiled, SlowString(&slow, options.spelling == Spelling::kUsual), tokens, &random).Run()
+                                 : Walk(*compiled, SlowMatcher(&slow), tokens, &random).Run();
+    if (wrong) return (in_string ? "in a string: " : "") + text + "\n" + *wrong;
   }
   return std::nullopt;
 }
