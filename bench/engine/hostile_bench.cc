@@ -3,7 +3,7 @@
 // (what any four cost), beside four with an ordinary schema, and beside four with a hostile one that are sent again whenever
 // they end, compilation included (on a thread of its own, as in the server). Rounds go through all in turn; figures are
 // medians of rates relative to "nobody".
-//   hostile_bench [MODEL_DIR] [THREADS] [ROUNDS]
+//   hostile_bench [MODEL_DIR] [THREADS] [ROUNDS] [PART_OF_A_NAME]
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -169,8 +169,8 @@ int main(int argc, char** argv) {
   std::printf("%-20s %10s %8s %14s  %s\n", "beside four free", "tokens/s", "ratio", "longest wait", "the last round's neighbours");
   for (size_t n = 0; n < neighbours.size(); ++n) {
     if (rates[n].empty()) continue;
-    std::printf("%-20s %10.0f %8.2f %11.0f ms  %s\n", neighbours[n].name, median(rates[n]), rates[0].empty() ? 0.0 : median(rates[n]) / median(rates[0]),
-                1000 * median(waits[n]), notes[n].c_str());
+    const double rate = median(rates[n]), alone = rates[0].empty() ? rate : median(rates[0]);
+    std::printf("%-20s %10.0f %8.2f %11.0f ms  %s\n", neighbours[n].name, rate, rate / alone, 1000 * median(waits[n]), notes[n].c_str());
   }
   return 0;
 }

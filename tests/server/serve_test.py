@@ -206,8 +206,7 @@ class Stopping(unittest.TestCase):
                         pieces -= bool(piece)
                     first.stop(signal.SIGKILL)
                 messages = [{"role": "user", "content": "Write."}, {"role": "assistant", "content": begun, "prefix": True}]
-                answer = ask(second, post(CHAT, json.dumps({"model": "deepseek-v41-tiny", "messages": messages, "seed": seed, **form}).encode()),
-                             timeout=60)
+                answer = ask(second, chat(messages=messages, seed=seed, **form), timeout=60)
                 self.assertEqual(answer.status, 200, answer.body)
                 choice = json.loads(answer.body)["choices"][0]
                 self.assertEqual(choice["finish_reason"], "stop")
