@@ -147,6 +147,7 @@ TEST_F(ExpertOps, ExpertsEqualTheReference) {
       {7, 64, 32, 6, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
       {40, 256, 96, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
       {150, 192, 160, 8, 1, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, false},
+      {40, 512, 128, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
       {600, 128, 2112, 3, 2, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
       {5, 1024, 576, 3, 1, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true}};
   for (const ExpertsCase& c : cases) {
@@ -163,8 +164,9 @@ TEST_F(ExpertOps, ExpertsEqualTheReference) {
 }
 
 TEST_F(ExpertOps, ExpertsKeepTheBitsOfARow) {
-  // With 640 inputs the shared expert's sums are split, with few rows over warpgroups.
-  for (const ExpertsCase& c : {ExpertsCase{0, 256, 96, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
+  // With 640 inputs the shared expert's sums are split, with few rows over blocks.
+  for (const ExpertsCase& c : {ExpertsCase{0, 512, 128, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
+                               ExpertsCase{0, 256, 96, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
                                ExpertsCase{0, 640, 96, 3, 1, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true}}) {
     const ExpertsInput in = MakeInput(c, kRowsMax);
     for (const Activations activations : kActivations) {

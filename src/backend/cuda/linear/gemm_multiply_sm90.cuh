@@ -33,9 +33,8 @@ struct StagePlaces {
   }
 };
 
-// A warp's reads of a stage are over: its place may be filled again.
+// A warp's reads of a stage are over: its place may be filled again. Its lanes have met since the last of them.
 __device__ inline void ReleaseStage(const GemmShared& shared, int stage) {
-  __syncwarp();
   if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(shared.Empty(stage));
 }
 
@@ -108,6 +107,7 @@ struct FewLoop {
       ptx::BarrierWait(shared.Full(ring.stage), ring.phase);
       const uint32_t stage = shared.Stage(ring.stage);
       Stage(stage, stage + place, min(left, shared.memory.stage_chunks));
+      __syncwarp();
       ReleaseStage(shared, ring.stage);
       ring.Next(shared.memory.num_stages);
     }

@@ -13,30 +13,13 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPlanThreads = static_cast<int>(kDispatchExpertsMax);
-// What one block sorts alone.
-constexpr int kSmallExpertsMax = 384;
-constexpr int64_t kSmallSlotsMax = 4096;
-
-// One block an expert.
-__global__ void CountKernel(DispatchParams p, int32_t* counts) {
-  __shared__ int total;
-  ptx::GridTrigger();
-  ptx::GridWait();
-  if (threadIdx.x == 0) total = 0;
-  __syncthreads();
-  int count = 0;
-  for (int64_t slot = threadIdx.x; slot < p.rows * p.topk; slot += kThreads) {
-    count += p.chosen[slot] == static_cast<int32_t>(blockIdx.x);
-  }
-  if (count > 0) atomicAdd(&total, count);  // integers: any order gives the same sum
-  __syncthreads();
-  if (threadIdx.x == 0) counts[blockIdx.x] = total;
-}
+constexpr int kPlanThreads = static_cast<int>(kDispatchExpertsMax), kPlanWarps = kPlanThreads / kWarp;
+// What one block sorts, and a lane of it.
+constexpr int kSegmentSlots = 4096, kLaneSlots = kSegmentSlots / kPlanThreads;
 
 // Inclusive sum over the threads of a block.
 __device__ uint64_t ScanBlock(uint64_t value) {
-  __shared__ uint64_t warps[kPlanThreads / kWarp];
+  __shared__ uint64_t warps[kPlanWarps];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const auto scan_warp = [&](uint64_t v) {
     for (int offset = 1; offset < kWarp; offset *= 2) {
@@ -83,94 +66,125 @@ __device__ int Plan(const DispatchParams& p, const Dispatch& d, int count) {
   return begin;
 }
 
-// One block, one thread an expert: where each expert's positions and token tiles begin.
-__global__ void __launch_bounds__(kPlanThreads) PlanKernel(DispatchParams p, const int32_t* counts, int32_t* begins, Dispatch d) {
-  ptx::GridTrigger();
+// The slots of a segment in the hands of a block: warp w has its w-th part, a lane at most kLaneSlots of them.
+struct SegmentSlots {
+  int first;               // this lane's first slot; the others are kWarp further each
+  int chosen[kLaneSlots];  // the slot's expert, or -1
+  int lower[kLaneSlots];   // slots of the same expert before it in its warp
+};
+
+// Shared memory of a block that sorts: [warp][expert], how many slots.
+__device__ inline uint16_t* WarpCounts() {
+  extern __shared__ uint32_t sorting[];
+  return reinterpret_cast<uint16_t*>(sorting);
+}
+size_t SortBytes(int64_t experts) { return static_cast<size_t>((kPlanWarps * experts + 1) / 2 * 4); }
+
+// Reads a segment and counts. All threads call; what other kernels wrote is read behind GridWait.
+__device__ SegmentSlots CountSegment(const DispatchParams& p, int segment) {
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp, experts = static_cast<int>(p.num_experts);
+  auto* cleared = reinterpret_cast<uint32_t*>(WarpCounts());
+  for (int i = thread; i < (kPlanWarps * experts + 1) / 2; i += kPlanThreads) cleared[i] = 0;
   ptx::GridWait();
+  const int begin = segment * kSegmentSlots, end = min(begin + kSegmentSlots, static_cast<int>(p.rows * p.topk));
+  const int rounds = (end - begin + kPlanThreads - 1) / kPlanThreads;
+  SegmentSlots slots;
+  slots.first = begin + warp * rounds * kWarp + lane;
+#pragma unroll
+  for (int i = 0; i < kLaneSlots; ++i) {
+    const int slot = slots.first + i * kWarp;
+    slots.chosen[i] = i < rounds && slot < end ? p.chosen[slot] : -1;
+    if (slots.chosen[i] >= experts) slots.chosen[i] = -1;
+  }
+  __syncthreads();
+  uint16_t* own = WarpCounts() + warp * experts;
+#pragma unroll
+  for (int i = 0; i < kLaneSlots; ++i) {
+    const int chosen = slots.chosen[i];
+    const unsigned same = __match_any_sync(kAllLanes, chosen);
+    const int lower = __popc(same & ((1u << lane) - 1)), sooner = chosen >= 0 ? own[chosen] : 0;
+    __syncwarp();
+    if (chosen >= 0 && lower == 0) own[chosen] = static_cast<uint16_t>(sooner + __popc(same));
+    slots.lower[i] = lower + sooner;
+    __syncwarp();
+  }
+  __syncthreads();
+  return slots;
+}
+
+// Thread e: the slots of expert e in the block's segment; the counts of warps become those of the warps before.
+__device__ int SumWarps(int experts) {
   const int expert = static_cast<int>(threadIdx.x);
-  const int begin = Plan(p, d, expert < p.num_experts ? counts[expert] : 0);
-  if (expert < p.num_experts) begins[expert] = begin;
-}
-
-__device__ void Place(const DispatchParams& p, const Dispatch& d, int64_t slot, int position) {
-  d.row_of_position[position] = static_cast<int32_t>(slot / p.topk);
-  d.weight_of_position[position] = p.weights[slot];
-  d.position_of_slot[slot] = position;
-}
-
-// All of it in one block, for few slots. Warp w has the w-th part of the slots, a lane at most kLaneSlots of them.
-__global__ void __launch_bounds__(kPlanThreads) SmallDispatchKernel(DispatchParams p, Dispatch d) {
-  constexpr int kWarps = kPlanThreads / kWarp, kLaneSlots = static_cast<int>(kSmallSlotsMax) / kPlanThreads;
-  __shared__ uint32_t cleared[kWarps * kSmallExpertsMax / 2];
-  __shared__ int begins[kSmallExpertsMax];
-  // [warp][expert]: slots of an expert in a warp, then in the warps before and its own so far.
-  auto* before = reinterpret_cast<uint16_t*>(cleared);
-  ptx::GridTrigger();
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  for (int i = thread; i < kWarps * kSmallExpertsMax / 2; i += kPlanThreads) cleared[i] = 0;
-  ptx::GridWait();
-  const int slots = static_cast<int>(p.rows * p.topk), experts = static_cast<int>(p.num_experts);
-  const int rounds = (slots + kPlanThreads - 1) / kPlanThreads, first = warp * rounds * kWarp + lane;
-  int chosen[kLaneSlots], lower[kLaneSlots];  // the slot's expert or -1; slots of the same in lower lanes
-#pragma unroll
-  for (int i = 0; i < kLaneSlots; ++i) {
-    const int slot = first + i * kWarp;
-    chosen[i] = i < rounds && slot < slots ? p.chosen[slot] : -1;
-    if (chosen[i] >= experts) chosen[i] = -1;
-  }
-  __syncthreads();
-  uint16_t* own = before + warp * kSmallExpertsMax;
-#pragma unroll
-  for (int i = 0; i < kLaneSlots; ++i) {
-    const unsigned same = __match_any_sync(kAllLanes, chosen[i]);
-    lower[i] = __popc(same & ((1u << lane) - 1));
-    const int sooner = chosen[i] >= 0 ? own[chosen[i]] : 0;
-    __syncwarp();
-    if (chosen[i] >= 0 && lower[i] == 0) own[chosen[i]] = static_cast<uint16_t>(sooner + __popc(same));
-    lower[i] += sooner;
-    __syncwarp();
-  }
-  __syncthreads();
+  if (expert >= experts) return 0;
   int count = 0;
-  if (thread < experts) {
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const int in_warp = before[w * kSmallExpertsMax + thread];
-      before[w * kSmallExpertsMax + thread] = static_cast<uint16_t>(count);
-      count += in_warp;
-    }
+#pragma unroll 8
+  for (int w = 0; w < kPlanWarps; ++w) {
+    uint16_t& in_warp = WarpCounts()[w * experts + expert];
+    const int more = in_warp;
+    in_warp = static_cast<uint16_t>(count);
+    count += more;
   }
-  const int begin = Plan(p, d, count);
-  if (thread < experts) begins[thread] = begin;
+  return count;
+}
+
+// begin: thread e's first position of expert e's slots of this segment.
+__device__ void PlaceSegment(const DispatchParams& p, const Dispatch& d, const SegmentSlots& slots, int begin) {
+  __shared__ int begins[kPlanThreads];
+  begins[threadIdx.x] = begin;
   __syncthreads();
+  const uint16_t* before = WarpCounts() + threadIdx.x / kWarp * p.num_experts;
 #pragma unroll
   for (int i = 0; i < kLaneSlots; ++i) {
-    if (chosen[i] >= 0) Place(p, d, first + i * kWarp, begins[chosen[i]] + own[chosen[i]] + lower[i]);
+    const int expert = slots.chosen[i], slot = slots.first + i * kWarp;
+    if (expert < 0) continue;
+    const int position = begins[expert] + before[expert] + slots.lower[i];
+    d.row_of_position[position] = slot / static_cast<int>(p.topk);
+    d.weight_of_position[position] = p.weights[slot];
+    d.position_of_slot[slot] = position;
   }
 }
 
-// One block an expert: its slots in ascending order.
-__global__ void PlaceKernel(DispatchParams p, const int32_t* begins, Dispatch d) {
-  __shared__ int warps[kThreads / kWarp];
+// All of it in one block, for one segment.
+__global__ void __launch_bounds__(kPlanThreads) SmallDispatchKernel(DispatchParams p, Dispatch d) {
+  ptx::GridTrigger();
+  const SegmentSlots slots = CountSegment(p, 0);
+  const int count = SumWarps(static_cast<int>(p.num_experts));
+  PlaceSegment(p, d, slots, Plan(p, d, count));
+}
+
+// One block a segment: counts [segment][expert].
+__global__ void __launch_bounds__(kPlanThreads) CountKernel(DispatchParams p, int32_t* counts) {
+  ptx::GridTrigger();
+  CountSegment(p, static_cast<int>(blockIdx.x));
+  const int experts = static_cast<int>(p.num_experts), count = SumWarps(experts);
+  if (static_cast<int>(threadIdx.x) < experts) counts[blockIdx.x * experts + threadIdx.x] = count;
+}
+
+// One block: counts become the first position of each expert's slots of each segment.
+__global__ void __launch_bounds__(kPlanThreads) PlanKernel(DispatchParams p, int32_t* counts, int segments, Dispatch d) {
   ptx::GridTrigger();
   ptx::GridWait();
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  int position = begins[blockIdx.x];
-  for (int64_t begin = 0; begin < p.rows * p.topk; begin += kThreads) {
-    const int64_t slot = begin + threadIdx.x;
-    const bool mine = slot < p.rows * p.topk && p.chosen[slot] == static_cast<int32_t>(blockIdx.x);
-    const unsigned ballot = __ballot_sync(kAllLanes, mine);
-    if (lane == 0) warps[warp] = __popc(ballot);
-    __syncthreads();
-    int before = __popc(ballot & ((1u << lane) - 1)), all = 0;
-    for (int w = 0; w < kThreads / kWarp; ++w) {
-      before += w < warp ? warps[w] : 0;
-      all += warps[w];
-    }
-    __syncthreads();
-    if (mine) Place(p, d, slot, position + before);
-    position += all;
+  const int expert = static_cast<int>(threadIdx.x), experts = static_cast<int>(p.num_experts);
+  int count = 0;
+  if (expert < experts) {
+    for (int s = 0; s < segments; ++s) count += counts[s * experts + expert];
   }
+  int begin = Plan(p, d, count);
+  if (expert >= experts) return;
+  for (int s = 0; s < segments; ++s) {
+    const int more = counts[s * experts + expert];
+    counts[s * experts + expert] = begin;
+    begin += more;
+  }
+}
+
+// One block a segment.
+__global__ void __launch_bounds__(kPlanThreads) PlaceKernel(DispatchParams p, const int32_t* begins, Dispatch d) {
+  ptx::GridTrigger();
+  const SegmentSlots slots = CountSegment(p, static_cast<int>(blockIdx.x));
+  const int experts = static_cast<int>(p.num_experts), expert = static_cast<int>(threadIdx.x);
+  SumWarps(experts);
+  PlaceSegment(p, d, slots, expert < experts ? begins[blockIdx.x * experts + threadIdx.x] : 0);
 }
 
 __device__ void Add(float& sum, float v) { sum += v; }
@@ -203,6 +217,12 @@ __global__ void CombineKernel(CombineParams p, int width) {
   reinterpret_cast<T*>(p.y)[row * width + i] = sum;
 }
 
+template <typename Kernel>
+void AllowShared(Context& context, Kernel kernel, size_t bytes) {
+  context.Record(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                 "dispatch: shared memory");
+}
+
 }  // namespace
 
 Dispatch MakeDispatch(Context& context, const DispatchParams& p) {
@@ -212,25 +232,27 @@ Dispatch MakeDispatch(Context& context, const DispatchParams& p) {
   d.positions = (slots + used_max * (kGroupRows - 1) + kGroupRows - 1) / kGroupRows * kGroupRows;
   d.num_tiles = slots / p.tile_tokens + used_max;
   d.num_rest = p.rest_tokens > 0 ? used_max : 0;
-  const bool small = slots <= kSmallSlotsMax && p.num_experts <= kSmallExpertsMax;
-  auto* counts = context.Take<int32_t>(small ? 1 : p.num_experts);
-  auto* begins = context.Take<int32_t>(small ? 1 : p.num_experts);
+  const auto segments = static_cast<int>((slots + kSegmentSlots - 1) / kSegmentSlots);
+  auto* counts = context.Take<int32_t>(segments * p.num_experts);
   d.row_of_position = context.Take<int32_t>(d.positions);
   d.weight_of_position = context.Take<float>(d.positions);
   d.position_of_slot = context.Take<int32_t>(slots);
   d.tiles = context.Take<TokenTile>(d.num_tiles);
   d.rest = context.Take<TokenTile>(std::max<int64_t>(d.num_rest, 1));
-  d.ok = counts != nullptr && begins != nullptr && d.row_of_position != nullptr && d.weight_of_position != nullptr &&
+  d.ok = counts != nullptr && d.row_of_position != nullptr && d.weight_of_position != nullptr &&
          d.position_of_slot != nullptr && d.tiles != nullptr && d.rest != nullptr;
   if (!d.ok) return d;
-  if (small) {
-    LaunchAfter(context, SmallDispatchKernel, 1, kPlanThreads, 0, p, d);
+  const size_t shared_bytes = SortBytes(p.num_experts);
+  if (segments <= 1) {
+    AllowShared(context, SmallDispatchKernel, shared_bytes);
+    LaunchAfter(context, SmallDispatchKernel, 1, kPlanThreads, shared_bytes, p, d);
     return d;
   }
-  const auto experts = static_cast<unsigned>(p.num_experts);
-  LaunchAfter(context, CountKernel, experts, kThreads, 0, p, counts);
-  LaunchAfter(context, PlanKernel, 1, kPlanThreads, 0, p, counts, begins, d);
-  LaunchAfter(context, PlaceKernel, experts, kThreads, 0, p, begins, d);
+  AllowShared(context, CountKernel, shared_bytes);
+  AllowShared(context, PlaceKernel, shared_bytes);
+  LaunchAfter(context, CountKernel, segments, kPlanThreads, shared_bytes, p, counts);
+  LaunchAfter(context, PlanKernel, 1, kPlanThreads, 0, p, counts, segments, d);
+  LaunchAfter(context, PlaceKernel, segments, kPlanThreads, shared_bytes, p, counts, d);
   return d;
 }
 

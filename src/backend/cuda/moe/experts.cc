@@ -50,74 +50,82 @@ GemmShape ShapeOf(const Group& g, const Matrix& w, int matrices, int parts) {
           .format = w.format, .can_split = g.dispatch == nullptr};
 }
 
-// The products of packed inputs with the matrices like w of each problem: down, or gate and up. p says what to do with them; their
-// place is found here, unless packed_y is one.
-SpanSums Product(Context& context, const Group& g, const Matrix& w, int matrices, const PackedInputs& inputs, GemmParams p) {
-  const GemmShape shape = ShapeOf(g, w, matrices, inputs.parts);
+// One of a group's two products: its shape, and what the matrix kernel is told about it.
+struct Product {
+  GemmShape shape;
+  GemmParams params;
+};
+
+// The product of packed inputs with `matrices` matrices like w of each problem: gate and up, or down.
+Product Describe(const Group& g, const Matrix& w, int matrices, const PackedInputs& inputs) {
+  Product product{.shape = ShapeOf(g, w, matrices, inputs.parts)};
+  GemmParams& p = product.params;
   p.matrices = g.up_down + (matrices == 2 ? 0 : 2 * g.problems);
   p.problem_matrices = matrices;
-  p.num_chunks = static_cast<int32_t>(shape.num_chunks);
+  p.num_chunks = static_cast<int32_t>(product.shape.num_chunks);
   p.problem_rows = static_cast<int32_t>(w.rows);
   p.inputs = inputs.data;
   p.part_bytes = inputs.part_bytes;
   p.parts = inputs.parts;
   p.rows = static_cast<int32_t>(g.rows);
-  if (g.dispatch == nullptr && p.packed_y == nullptr && p.epilogue == Epilogue::kStore) return RunGemmApart(context, shape, p);
-  if (p.packed_y == nullptr) {
-    p.y_stride = w.rows * (p.epilogue == Epilogue::kSwiGlu ? 1 : matrices);
-    p.y = context.Take<float>(g.rows * p.y_stride);
-    if (p.y == nullptr) return {};
-  }
-  const SpanSums whole{.data = p.y, .row_stride = p.y_stride};
-  if (g.dispatch == nullptr) {
-    RunGemm(context, shape, p);
-    return whole;
-  }
+  if (g.dispatch == nullptr) return product;
   p.token_weights = g.dispatch->weight_of_position;
   p.token_tiles = g.dispatch->tiles;
   p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_tiles);
-  RunGroupedGemm(context, shape, p, g.tile_tokens);
-  if (g.dispatch->num_rest == 0) return whole;
-  p.token_tiles = g.dispatch->rest;
-  p.num_token_tiles = static_cast<int32_t>(g.dispatch->num_rest);
-  RunGroupedGemm(context, shape, p, kTokensFew);
-  return whole;
+  return product;
 }
 
-// The inputs of the last product: silu(gate) * up of each position. They are joined where gate and up are summed if one span has
-// a whole sum, else when they are packed: which of the two is a matter of the model's shapes and the activation type.
-PackedInputs GateAndUp(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
-  const Matrix& w1 = g.shape.w1;
+void Run(Context& context, const Group& g, Product product) {
+  if (g.dispatch == nullptr) return RunGemm(context, product.shape, product.params);
+  RunGroupedGemm(context, product.shape, product.params, g.tile_tokens);
+  if (g.dispatch->num_rest == 0) return;
+  product.params.token_tiles = g.dispatch->rest;
+  product.params.num_token_tiles = static_cast<int32_t>(g.dispatch->num_rest);
+  RunGroupedGemm(context, product.shape, product.params, kTokensFew);
+}
+
+// Runs the product, with the results in scratch memory.
+SpanSums RunInScratch(Context& context, const Group& g, Product product) {
+  GemmParams& p = product.params;
+  if (g.dispatch == nullptr && p.epilogue == Epilogue::kStore) return RunGemmApart(context, product.shape, p);
+  p.y_stride = int64_t{p.problem_rows} * (p.epilogue == Epilogue::kSwiGlu ? 1 : p.problem_matrices);
+  p.y = context.Take<float>(g.rows * p.y_stride);
+  if (p.y != nullptr) Run(context, g, product);
+  return {.data = p.y, .row_stride = p.y_stride};
+}
+
+// The outputs of the experts of a group, [g.rows, hidden]; no data where memory is short. The inputs of the last product are
+// silu(gate) * up of each position. They are joined where gate and up are summed if one span has a whole sum, else when they are
+// packed: which of the two is a matter of the model's shapes and the activation type.
+SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
+  const Matrix &w1 = g.shape.w1, &w2 = g.shape.w2;
   const int64_t inter = w1.rows;
-  const Activations activations = EffectiveActivations(p.activations, w1), next = EffectiveActivations(p.activations, g.shape.w2);
+  const Activations activations = EffectiveActivations(p.activations, w1), next = EffectiveActivations(p.activations, w2);
   const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
-  const float* weights = g.dispatch == nullptr ? nullptr : g.dispatch->weight_of_position;
   const PackedInputs inputs = PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
                                                    .activations = activations});
   if (inputs.data == nullptr) return {};
-  const GemmShape shape = ShapeOf(g, w1, 2, inputs.parts);
-  const bool joined = inputs.parts == 1 && Spans(shape.tiles, shape.num_chunks, inputs.parts) == 1;
-  GemmParams gemm{.epilogue = joined ? Epilogue::kSwiGlu : Epilogue::kStore, .limit = p.limit};
+  Product up = Describe(g, w1, 2, inputs);
+  up.params.limit = p.limit;
+  const bool joined = inputs.parts == 1 && Spans(up.shape.tiles, up.shape.num_chunks, inputs.parts) == 1;
+  if (joined) up.params.epilogue = Epilogue::kSwiGlu;
   if (joined && next == Activations::kBf16 && inter % kChunkCols == 0) {
     const PackedInputs inner = RoomForInputs(context, g.rows, NumChunks(inter), next);
     if (inner.data == nullptr) return {};
-    gemm.packed_y = inner.data;
-    gemm.packed_y_groups = inner.part_bytes / kAtomBytes;
-    Product(context, g, w1, 2, inputs, gemm);
-    return inner;
+    up.params.packed_y = inner.data;
+    up.params.packed_y_groups = inner.part_bytes / kAtomBytes;
+    Run(context, g, up);
+    return RunInScratch(context, g, Describe(g, w2, 1, inner));
   }
-  const SpanSums sums = Product(context, g, w1, 2, inputs, gemm);
+  const SpanSums sums = RunInScratch(context, g, up);
   if (sums.data == nullptr) return {};
-  return PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans, .span_stride = sums.span_stride,
-                              .rows = g.rows, .cols = inter, .row_map = map, .keep_rows = true, .activations = next,
-                              .gated = !joined, .row_weights = weights, .limit = p.limit});
-}
-
-// The outputs of the experts of a group, [g.rows, hidden].
-SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
-  const PackedInputs inner = GateAndUp(context, p, g, x);
+  const float* weights = g.dispatch == nullptr ? nullptr : g.dispatch->weight_of_position;
+  const PackedInputs inner = PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans,
+                                                  .span_stride = sums.span_stride, .rows = g.rows, .cols = inter, .row_map = map,
+                                                  .keep_rows = true, .activations = next, .gated = !joined, .row_weights = weights,
+                                                  .limit = p.limit});
   if (inner.data == nullptr) return {};
-  return Product(context, g, g.shape.w2, 1, inner, {});
+  return RunInScratch(context, g, Describe(g, w2, 1, inner));
 }
 
 // Sets what the sum takes of the routed experts; false where memory is short.
