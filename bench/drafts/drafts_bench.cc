@@ -2,6 +2,7 @@
 // Speed of decoding without drafts, with all drafts in every step, and with as many as pay: one engine each in one process,
 // interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
 //   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [tasks|chat|prose|calls]   tokens/s, and ratios of each round
+//   drafts_bench run SETTING [as for speed]        one engine alone, for a profiler: steps, and what the device does not do in them
 //   drafts_bench accept                            overlap and acceptance by place, for all kinds of prompts and verification
 //   drafts_bench answers                           what the model says to them
 // DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Answers to tasks and calls end where they end.
@@ -84,17 +85,37 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What a step of the engine took, its prompts' steps included.
+void PrintStep(const std::string& setting, const Engine& engine, double seconds) {
+  const EngineStats stats = engine.Stats();
+  const auto steps = static_cast<double>(stats.steps);
+  fmt::print("    {:>4}: {} steps, {:.0f} us and {:.2f} rows each, {:.2f} tokens an answer's step; device idle {:.0f} us a step\n",
+             setting, stats.steps, 1e6 * seconds / steps, static_cast<double>(stats.rows) / steps,
+             static_cast<double>(stats.answer_tokens) / steps, 1e6 * stats.device_idle_seconds / steps);
+}
+
+void RunOne(const std::string& setting, const Work& work, int rounds, const std::string& kind) {
+  const Prompts prompts = MakePrompts(kModel, kind);
+  const auto engine = Open(setting);
+  Answers answers;
+  double seconds = 0;
+  for (int round = 0; round < rounds; ++round) seconds += Run(*engine, prompts, work, round, &answers);
+  PrintStep(setting, *engine, seconds);
+}
+
 void Speed(const Work& work, int rounds, const std::string& kind) {
   const Prompts prompts = MakePrompts(kModel, kind);
   const std::vector<std::string> settings = {"off", "5", "auto"};
   std::vector<std::unique_ptr<Engine>> engines;
   for (const std::string& setting : settings) engines.push_back(Open(setting));
   std::map<std::string, std::vector<double>> rates;
+  std::map<std::string, double> total_seconds;
   for (int round = -1; round < rounds; ++round) {  // the first one warms up
     std::vector<Answers> ids(settings.size());
     for (size_t k = 0; k < settings.size(); ++k) {
       const size_t e = (k + static_cast<size_t>(round + 1)) % settings.size();
       const double seconds = Run(*engines[e], prompts, work, round + 1, &ids[e]);
+      total_seconds[settings[e]] += seconds;
       const double rate = static_cast<double>(NumTokens(ids[e])) / seconds;
       if (round >= 0) rates[settings[e]].push_back(rate);
     }
@@ -113,6 +134,7 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
   const EngineStats five = engines[1]->Stats(), stats = engines[2]->Stats();
   fmt::print("{:3} streams: always 5: {:.2f} tokens a step\n", work.streams,
              static_cast<double>(five.answer_tokens) / static_cast<double>(five.steps) / work.streams);
+  for (size_t e = 0; e < settings.size(); ++e) PrintStep(settings[e], *engines[e], total_seconds[settings[e]]);
   int64_t verified = 0;
   for (const int64_t n : stats.drafts_verified) verified += n;
   fmt::print("{:3} streams: as they pay: {:.2f} drafts made and {:.2f} verified a step, {:.2f} rows a step\n", work.streams,
@@ -204,12 +226,19 @@ int main(int argc, char** argv) {
     what == "accept" ? Accept() : PrintAnswers();
     return 0;
   }
-  const int streams = argc > 2 ? std::atoi(argv[2]) : 1;
-  const int rounds = argc > 3 ? std::atoi(argv[3]) : 9;
-  const Work work{.streams = streams,
-                  .tokens = argc > 4 ? std::atoi(argv[4]) : 64,
-                  .temperature = argc > 5 ? static_cast<float>(std::atof(argv[5])) : 0,
-                  .to_the_end = argc > 6 && (std::string(argv[6]) == "calls" || std::string(argv[6]) == "tasks")};
-  Speed(work, rounds, argc > 6 ? argv[6] : "chat");
+  const bool one = what == "run";
+  const std::vector<std::string> args(argv + std::min(argc, one ? 3 : 2), argv + argc);
+  const auto number = [&](size_t i, double usual) { return i < args.size() ? std::atof(args[i].c_str()) : usual; };
+  const std::string kind = args.size() > 4 ? args[4] : "chat";
+  const Work work{.streams = static_cast<int>(number(0, 1)),
+                  .tokens = static_cast<int64_t>(number(2, 64)),
+                  .temperature = static_cast<float>(number(3, 0)),
+                  .to_the_end = kind == "calls" || kind == "tasks"};
+  const int rounds = static_cast<int>(number(1, 9));
+  if (one) {
+    RunOne(argc > 2 ? argv[2] : "off", work, rounds, kind);
+  } else {
+    Speed(work, rounds, kind);
+  }
   return 0;
 }

@@ -86,10 +86,10 @@ class Choice {
   std::optional<DeviceDraw> PlanDraw(uint32_t position, int64_t vocab);
   Drawn Take(int32_t token, std::optional<sampling::Logprobs> logprobs);
   bool Suppose(int32_t token);
-  // Seed and temperature alone, as drafts may be drawn: a draft is no more than a guess.
-  backend::SampleDraw PlainDraw(uint32_t position) const;
-  // Whether a draft that is drawn so is worth its while.
-  bool DraftsPlainly() const;
+  // Whether the draws of a whole block may be planned as the first of them is, without a look at what the others draw: no
+  // token's being allowed depends on it. Penalties for tokens of the block itself are then missing, but a draft is no more
+  // than a guess.
+  bool DraftsAhead() const;
   // The token that Draw would take at `position` if those drafted before it were part of the answer; nothing where no
   // token is allowed. DropDrafts forgets them all.
   std::optional<int32_t> Draft(std::span<const float> logits, uint32_t position);
@@ -138,7 +138,8 @@ class Choice {
   // The grammar's mask behind the drafts taken so far.
   const Mask* MaskBehindDrafts();
   Status Append(int32_t token);
-  // Of choice_device.cc: the list of edits as it stands, and one of its tokens after the counts changed.
+  // Of choice_device.cc: seed and temperature alone; the list of edits as it stands, and one of its tokens after the counts changed.
+  backend::SampleDraw PlainDraw(uint32_t position) const;
   void ListEdits();
   void NoteEdit(int32_t token);
   Drawn GoOn(const Result<int32_t>& token);

@@ -42,7 +42,7 @@ backend::SampleDraw Choice::PlainDraw(uint32_t position) const {
           .temperature = p.greedy() ? 0.0f : p.temperature};
 }
 
-bool Choice::DraftsPlainly() const {
+bool Choice::DraftsAhead() const {
   return !grammar_ && settings_.bad_words.empty() && static_cast<int64_t>(answer_.size()) >= settings_.min_tokens;
 }
 

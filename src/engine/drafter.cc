@@ -185,27 +185,47 @@ int32_t Drafter::ListAnchors(std::span<const DraftRequest> requests) {
 
 void Drafter::Queue(std::vector<DraftRequest> requests) {
   std::sort(requests.begin(), requests.end(), [](const DraftRequest& a, const DraftRequest& b) { return a.slot < b.slot; });
-  const auto hosted = std::stable_partition(requests.begin(), requests.end(), [&](const DraftRequest& request) {
-    return draws_.on() && request.choice->DraftsPlainly() && !request.choice->judged();
-  });
-  chained_.assign(requests.begin(), hosted);
+  std::vector<DraftRequest> hosted;
+  chained_.clear();
+  chain_first_.clear();
+  chain_edits_.clear();
+  chain_plain_ = true;
+  for (DraftRequest& request : requests) {
+    (ListInChain(request) ? chained_ : hosted).push_back(std::move(request));
+  }
   QueueChain();
-  RunHosted({hosted, requests.end()});
+  RunHosted(hosted);
+}
+
+bool Drafter::ListInChain(const DraftRequest& request) {
+  Choice& choice = *request.choice;
+  if (!draws_.on() || choice.judged() || !choice.DraftsAhead()) return false;
+  const std::optional<DeviceDraw> plan =
+      choice.PlanDraw(static_cast<uint32_t>(request.position + 1), loaded_.config().vocab_size);
+  if (!plan || chain_edits_.size() + plan->edits.size() > model::deepseek_v41::kChainEditsMax) return false;
+  chain_first_.push_back(plan->draw);
+  chain_first_.back().first_edit = static_cast<int32_t>(chain_edits_.size());
+  chain_first_.back().num_edits = static_cast<int32_t>(plan->edits.size());
+  chain_edits_.insert(chain_edits_.end(), plan->edits.begin(), plan->edits.end());
+  chain_plain_ = chain_plain_ && plan->plain;
+  return true;
 }
 
 void Drafter::QueueChain() {
   if (chained_.empty()) return;
   chain_drafts_ = ListAnchors(chained_);
   chain_draws_.clear();
+  chain_adjusted_.clear();
   for (int32_t j = 0; j < chain_drafts_; ++j) {
-    for (const DraftRequest& request : chained_) {
-      chain_draws_.push_back(request.choice->PlainDraw(static_cast<uint32_t>(request.position + 1 + j)));
+    for (backend::AdjustedDraw draw : chain_first_) {
+      draw.draw.position += static_cast<uint32_t>(j);
+      chain_plain_ ? chain_draws_.push_back(draw.draw) : chain_adjusted_.push_back(draw);
     }
   }
-  model_->RunChain(anchors_, windows_, chain_drafts_, chain_draws_);
+  model_->RunChain(anchors_, windows_, chain_drafts_, {.plain = chain_draws_, .adjusted = chain_adjusted_, .edits = chain_edits_});
   const size_t n = chained_.size();
-  chain_tokens_.resize(chain_draws_.size());
-  chain_confidence_.resize(chain_draws_.size());
+  chain_tokens_.resize(n * static_cast<size_t>(chain_drafts_));
+  chain_confidence_.resize(chain_tokens_.size());
   backend::Backend& device = loaded_.backend();
   for (int32_t j = 0; j < chain_drafts_; ++j) {
     device.CopyToHost(chain_tokens_.data() + static_cast<size_t>(j) * n, model_->tokens(j), n * sizeof(int32_t));
@@ -277,7 +297,11 @@ Result<int64_t> Drafter::WarmUpBlocks(int32_t slots) {
     for (int64_t r = 0; r < size; ++r) anchors_.push_back({.request = static_cast<int32_t>(r), .position = 1});
     for (int64_t drafts = 1; drafts <= model_->block_size(); ++drafts) {
       chain_draws_.assign(static_cast<size_t>(size * drafts), {});
-      for (int i = 0; i < 2; ++i) model_->RunChain(anchors_, windows_, drafts, chain_draws_);
+      chain_adjusted_.assign(chain_draws_.size(), {});
+      for (int i = 0; i < 2; ++i) {
+        model_->RunChain(anchors_, windows_, drafts, {.plain = chain_draws_});
+        model_->RunChain(anchors_, windows_, drafts, {.adjusted = chain_adjusted_});
+      }
     }
     DI_RETURN_IF_ERROR(loaded_.backend().Synchronize());
   }

@@ -76,8 +76,8 @@ class Drafter {
   void DropWaiting(std::span<const Choice* const> goes_on, const std::function<void(const ContextRow&)>& dropped);
 
   // Queues drafts for all requests; Collect waits for them and fills their `out`. Pages must be mapped for block_size()
-  // positions from each newest token on. Draws that the device makes are made there one behind the other; for the others
-  // the host reads logits draft by draft.
+  // positions from each newest token on. On a device that draws, the drafts of a block are drawn there one behind the other
+  // (Choice::DraftsAhead); for other requests the host has a look after each draft.
   void Queue(std::vector<DraftRequest> requests);
   // Errors: kInternal (a device error).
   Status Collect();
@@ -92,6 +92,8 @@ class Drafter {
   void Store(const float* taps, std::span<const ContextRow> rows);
   // Fills anchors_ and returns the most drafts that one of them wants.
   int32_t ListAnchors(std::span<const DraftRequest> requests);
+  // Whether the request's drafts are drawn in a chain; then its first draw is in chain_first_.
+  bool ListInChain(const DraftRequest& request);
   void QueueChain();
   // Drafts of requests whose draws are the host's.
   void RunHosted(std::span<DraftRequest> requests);
@@ -119,7 +121,11 @@ class Drafter {
   Status status_;                        // of what was waited for before Collect
   // Scratch.
   std::vector<model::deepseek_v41::DraftAnchor> anchors_;
-  std::vector<backend::SampleDraw> chain_draws_;
+  std::vector<backend::AdjustedDraw> chain_first_;     // [chained]: of their first drafts
+  std::vector<backend::SampleDraw> chain_draws_;       // of all drafts, if all are plain
+  std::vector<backend::AdjustedDraw> chain_adjusted_;  // else
+  std::vector<backend::LogitEdit> chain_edits_;
+  bool chain_plain_ = true;
   std::vector<int32_t> tap_rows_, positions_, slots_, index_, previous_;
   std::vector<uint8_t> open_;
   std::vector<float> logits_, confidence_;

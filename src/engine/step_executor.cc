@@ -658,7 +658,7 @@ Status StepExecutor::CollectDrafts() {
     drafted_ += static_cast<int64_t>(request.out->tokens.size());
     schedule_->NoteConfidence(spec::TemperatureBucket(request.choice->settings().sampling.temperature), request.out->confidence);
     if (!drafts_fn_) continue;
-    drafts_fn_(request.choice->settings(), request.position, &request.out->tokens);
+    drafts_fn_(request.choice->settings(), request.position, request.out);
     request.out->confidence.resize(request.out->tokens.size());
     if (request.choice->judged()) SetCertain(static_cast<size_t>(loaded_.config().vocab_size), request.out);
   }

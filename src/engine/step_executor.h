@@ -80,9 +80,9 @@ class StepExecutor {
                                                       backend::Activations activations,
                                                       spec::Acceptance acceptance = spec::Acceptance::kCoupled);
 
-  // For tests: may change the drafts of a request, which follow the token at `position`, as it likes; where drafts are
-  // judged, they then count as certain for the drafter, so they may depend on nothing that was drawn for them.
-  using DraftsFn = std::function<void(const ChoiceSettings& choice, int64_t position, std::vector<int32_t>* drafts)>;
+  // For tests: may change the tokens of a request's drafts, which follow the token at `position`, as it likes; where drafts
+  // are judged, they then count as certain for the drafter, so they may depend on nothing that was drawn for them.
+  using DraftsFn = std::function<void(const ChoiceSettings& choice, int64_t position, Drafts* drafts)>;
   void set_drafts_fn(DraftsFn fn) { drafts_fn_ = std::move(fn); }
   // For tests: as if each mask took so much longer. REQUIRES: nothing ran yet.
   void set_mask_delay(std::chrono::microseconds delay) { masks_.set_delay(delay); }

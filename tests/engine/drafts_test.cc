@@ -5,8 +5,10 @@
 //   engine_drafts_test [full [BACKEND]]      (tests/long.sh)
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "core/temporary_directory.h"
 #include "engine/batch_engine.h"
@@ -19,6 +21,7 @@ namespace {
 
 using engine::BatchEngine;
 using engine::ChoiceSettings;
+using engine::Drafts;
 using namespace soak;
 
 bool g_full = false;
@@ -119,13 +122,13 @@ TEST(Drafts, AdversariesChangeNothing) {
   const Soak& soak = TheSoak();
   std::mt19937 random(7);
   const std::vector<std::pair<std::string, engine::StepExecutor::DraftsFn>> adversaries = {
-      {"always wrong", [&](const auto& c, int64_t p, auto* d) { *d = soak.oracle.Drafts(c, p, kBlock, 0); }},
-      {"always right", [&](const auto& c, int64_t p, auto* d) { *d = soak.oracle.Drafts(c, p, kBlock, ~0U); }},
-      {"right, then wrong", [&](const auto& c, int64_t p, auto* d) { *d = soak.oracle.Drafts(c, p, kBlock, (1U << p % 6) - 1); }},
+      {"always wrong", [&](const auto& c, int64_t p, auto* d) { d->tokens = soak.oracle.Drafts(c, p, kBlock, 0); }},
+      {"always right", [&](const auto& c, int64_t p, auto* d) { d->tokens = soak.oracle.Drafts(c, p, kBlock, ~0U); }},
+      {"right, then wrong", [&](const auto& c, int64_t p, auto* d) { d->tokens = soak.oracle.Drafts(c, p, kBlock, (1U << p % 6) - 1); }},
       {"any pattern, any length",
        [&](const auto& c, int64_t p, auto* d) {
          const auto count = static_cast<int>(random() % 6);
-         *d = soak.oracle.Drafts(c, p, count, static_cast<unsigned>(random()));
+         d->tokens = soak.oracle.Drafts(c, p, count, static_cast<unsigned>(random()));
        }},
   };
   for (const auto& [name, adversary] : adversaries) {
@@ -154,8 +157,8 @@ TEST(Drafts, TinyCachesChangeNothing) {
     SetLeastMemory(&options);
     const auto engine = OpenBatch(options);
     std::mt19937 random(seed);
-    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, std::vector<int32_t>* drafts) {
-      if (random() % 3 != 0) *drafts = soak.oracle.Drafts(c, p, static_cast<int>(random() % 6), static_cast<unsigned>(random() | random()));
+    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, Drafts* drafts) {
+      if (random() % 3 != 0) drafts->tokens = soak.oracle.Drafts(c, p, static_cast<int>(random() % 6), static_cast<unsigned>(random() | random()));
     });
     ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), seed)), soak.expected, "tiny cache");
     preemptions += engine->Stats().preemptions;
@@ -173,6 +176,29 @@ Answer Alone(BatchEngine& engine, const GenerationRequest& request) {
   return answers[0];
 }
 
+// Bias and filters shape drafts as they shape tokens: where one of them leaves one token alone, drafts are as good as greedy ones.
+TEST(Drafts, AreDrawnByTheRequestsSettings) {
+  const auto engine = OpenBatch(DraftOptions("5"));
+  const auto stand = [&](GenerationRequest request) {
+    request.prompt = {0, 1169, 731, 261, 566};
+    request.max_tokens = 40;
+    request.ignore_eos = true;
+    request.seed = 5;
+    const EngineStats before = engine->Stats();
+    Alone(*engine, request);
+    const EngineStats after = engine->Stats();
+    const auto verified = static_cast<double>(Sum(after.drafts_verified) - Sum(before.drafts_verified));
+    EXPECT_GT(verified, 0);
+    return static_cast<double>(Sum(after.drafts_accepted) - Sum(before.drafts_accepted)) / verified;
+  };
+  const double greedy = stand({}), warm = stand({.temperature = 1.5F});
+  EXPECT_LT(warm, greedy);
+  EXPECT_EQ(stand({.temperature = 1.5F, .top_k = 1}), greedy);
+  EXPECT_EQ(stand({.temperature = 1.5F, .top_p = 1e-6F}), greedy);
+  EXPECT_EQ(stand({.temperature = 1.5F, .min_p = 1}), greedy);
+  EXPECT_EQ(stand({.temperature = 1, .logit_bias = {{77, 100.0F}}}), 1);
+}
+
 TEST(Drafts, A04_EveryPatternOfRightAndWrong) {
   GenerationRequest request{.prompt = N(40), .max_tokens = g_full ? 300 : 100, .ignore_eos = true, .logprobs = 1};
   request.seed = 1;
@@ -182,8 +208,8 @@ TEST(Drafts, A04_EveryPatternOfRightAndWrong) {
   for (const int depth : {1, 2, 4, 5}) {
     const auto engine = OpenBatch(DraftOptions(std::to_string(depth)));
     unsigned pattern = 0;
-    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, std::vector<int32_t>* drafts) {
-      *drafts = oracle.Drafts(c, p, depth, pattern);
+    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, Drafts* drafts) {
+      drafts->tokens = oracle.Drafts(c, p, depth, pattern);
     });
     for (pattern = 0; pattern < (1U << depth); pattern += g_full || depth < 4 ? 1 : 5) {
       EXPECT_EQ(Alone(*engine, request), expected) << "depth " << depth << ", pattern " << pattern;
@@ -304,7 +330,7 @@ TEST(Drafts, A36_TheDistributionIsThatOfPlainDecoding) {
   const auto off = OpenBatch(DraftOptions("off"));
   const auto on = OpenBatch(DraftOptions("5"));
   const auto bad = OpenBatch(DraftOptions("5"));
-  bad->set_drafts_fn([](const ChoiceSettings&, int64_t, std::vector<int32_t>* drafts) { drafts->assign(kBlock, 77); });
+  bad->set_drafts_fn([](const ChoiceSettings&, int64_t, Drafts* drafts) { drafts->tokens.assign(kBlock, 77); });
   // Greedy, long; and sampled, the first tokens of many seeds: equal tokens for each seed are more than an equal distribution.
   std::vector<GenerationRequest> requests;
   for (uint32_t i = 0; i < (g_full ? 20 : 4); ++i) {
@@ -340,6 +366,48 @@ TEST(Drafts, A41_NoMoreDraftsThanABlockHas) {
   const auto off = OpenBatch(DraftOptions("off"));
   EXPECT_EQ(off->Submit({.prompt = {5}, .drafts = 1}, nullptr, &why), 0u);
   EXPECT_TRUE(off->Stats().drafts_verified.empty());
+}
+
+// Drafts behind the place where the survival, as the confidences have it, falls below a threshold are not verified: whatever
+// it is, the tokens are those of plain decoding. Requests of one step then verify different numbers.
+TEST(Drafts, A41_AnyThresholdOfConfidence) {
+  const std::vector<std::string> texts = {"Once upon a time there was", "The king said that", "One, two, three,", "In the garden"};
+  for (const float temperature : {0.0F, 1.0F}) {
+    const auto off = OpenBatch(DraftOptions("off"));
+    std::vector<GenerationRequest> requests;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      requests.push_back({.prompt = off->Tokenize(texts[i]), .max_tokens = g_full ? 300 : 40, .ignore_eos = true, .logprobs = 1,
+                          .temperature = temperature});
+      requests.back().seed = i;
+    }
+    std::vector<Answers> expected;
+    for (const GenerationRequest& request : requests) expected.push_back({Alone(*off, request)});
+    int64_t verified_before = INT64_MAX;
+    for (const double threshold : {0.0, 0.3, 0.7, 1.0}) {
+      const auto engine = OpenBatch(DraftOptions("5"));
+      std::map<int64_t, std::set<size_t>> lengths;  // by step
+      engine->set_drafts_fn([&](const ChoiceSettings&, int64_t, Drafts* drafts) {
+        double survival = 1;
+        size_t keep = 0;
+        for (; keep < drafts->tokens.size(); ++keep) {
+          survival /= 1 + std::exp(-static_cast<double>(drafts->confidence[keep]));
+          if (survival < threshold) break;
+        }
+        EXPECT_TRUE(threshold > 0 || keep == drafts->tokens.size());
+        EXPECT_TRUE(threshold < 1 || keep == 0);
+        drafts->tokens.resize(keep);
+        lengths[engine->Stats().steps].insert(keep);
+      });
+      ExpectEqual(RunByHand(*engine, requests, Order(requests.size(), 0)), expected, fmt::format("threshold {}", threshold));
+      const int64_t verified = Sum(engine->Stats().drafts_verified);
+      EXPECT_LT(verified, verified_before) << threshold;
+      verified_before = verified;
+      if (threshold == 0.3) {
+        EXPECT_TRUE(std::any_of(lengths.begin(), lengths.end(), [](const auto& step) { return step.second.size() > 2; }));
+      }
+    }
+    EXPECT_EQ(verified_before, 0);  // no survival is certain
+  }
 }
 
 // The small heads in other types, a tensor that is missing or misshapen: drafts are off with a warning that names it, and

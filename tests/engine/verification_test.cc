@@ -146,8 +146,8 @@ TEST(Verification, BadDraftersAreHarmless) {
   const Counts expected = Sample(*plain, request, draws, 1'000'000);
   for (const std::string& rule : kRules) {
     const auto bad = OpenBatch(WithRule(rule, "5"));
-    bad->set_drafts_fn([](const ChoiceSettings&, int64_t position, std::vector<int32_t>* drafts) {
-      for (size_t j = 0; j < drafts->size(); ++j) (*drafts)[j] = static_cast<int32_t>((position + static_cast<int64_t>(j)) * 37 % 8000);
+    bad->set_drafts_fn([](const ChoiceSettings&, int64_t position, engine::Drafts* drafts) {
+      for (size_t j = 0; j < drafts->tokens.size(); ++j) drafts->tokens[j] = static_cast<int32_t>((position + static_cast<int64_t>(j)) * 37 % 8000);
     });
     EXPECT_GT(PValue(Sample(*bad, request, draws, 0), expected), 0.001) << rule;
   }

@@ -153,10 +153,13 @@ class Dspark : public testing::TestWithParam<std::string> {
     if (!device().can_sample()) return;
     const auto block = static_cast<size_t>(draft_->block_size());
     for (const size_t drafts : {block, block - 1}) {
-      const std::vector<backend::SampleDraw> draws(anchors.size() * drafts);
-      for (int round = 0; round < 3; ++round) {  // plain, recorded, replayed
-        draft_->RunChain(anchors, windows_, static_cast<int64_t>(drafts), draws);
-        std::vector<float> confidence(draws.size());
+      const std::vector<backend::SampleDraw> plain(anchors.size() * drafts);
+      const std::vector<backend::AdjustedDraw> adjusted(plain.size());
+      for (int round = 0; round < 6; ++round) {  // each queued, recorded, replayed
+        const bool is_plain = round % 2 == 0;
+        draft_->RunChain(anchors, windows_, static_cast<int64_t>(drafts),
+                         is_plain ? model::deepseek_v41::ChainDraws{.plain = plain} : model::deepseek_v41::ChainDraws{.adjusted = adjusted});
+        std::vector<float> confidence(plain.size());
         Fetch(draft_->confidence(), &confidence);
         for (size_t j = 0; j < drafts; ++j) {
           std::vector<int32_t> tokens(anchors.size());

@@ -28,8 +28,7 @@ Status DraftModel::Impl::Allocate() {
   const int64_t context_rows = options.context_rows_max, anchors = options.requests_max;
   constexpr int64_t kValue = sizeof(float);
   DI_ASSIGN_OR_RETURN(context_tables, StepTables::Create(dev, 3 * StepTables::Room(context_rows * kValue)));
-  DI_ASSIGN_OR_RETURN(chain_tables, StepTables::Create(dev, ChainTablesBytes()));
-  scratch_bytes += static_cast<int64_t>(context_tables.size_bytes() + chain_tables.size_bytes());
+  scratch_bytes += static_cast<int64_t>(context_tables.size_bytes());
   const std::pair<Buffer*, int64_t> buffers[] = {
       {&taps, context_rows * tap_width()},
       {&projected, context_rows * config.hidden_size},
@@ -40,13 +39,12 @@ Status DraftModel::Impl::Allocate() {
       {&markov_logits, anchors * config.vocab_size},
       {&markov_confidence, block_rows},
       {&confidence, block_rows},
-      {&tokens, block_rows},
   };
   for (const auto& [buffer, values] : buffers) {
     DI_ASSIGN_OR_RETURN(*buffer, dev.Allocate(static_cast<size_t>(values * kValue)));
     scratch_bytes += values * kValue;
   }
-  return Status();
+  return dev.can_sample() ? AllocateChain() : Status();
 }
 
 void DraftModel::Impl::Linear(int64_t rows, const Matrix& w, const float* x, float* y, Activations activations) {

@@ -44,6 +44,15 @@ struct DraftContext {
   std::span<const int32_t> requests;  // rows of the windows' page tables
 };
 
+// How the drafts of a chain are drawn: draft j of anchor r by element j * anchors + r of one of the lists; their logits_row
+// is not looked at.
+struct ChainDraws {
+  std::span<const backend::SampleDraw> plain;
+  std::span<const backend::AdjustedDraw> adjusted;  // without overrides and masks
+  std::span<const backend::LogitEdit> edits;        // of those; at most kChainEditsMax
+};
+inline constexpr size_t kChainEditsMax = size_t{1} << 16;
+
 struct DraftAnchor {
   int32_t request = 0;   // row of the windows' page tables
   int32_t token = 0;
@@ -72,11 +81,11 @@ class DraftModel {
   // anchor, then the draft that the caller chose. REQUIRES: called at most `drafts` times after a RunBlock.
   void Next(std::span<const int32_t> previous);
 
-  // RunBlock, and all its drafts drawn on the device: draft j of anchor r by draws[j * anchors + r], whose logits_row is
-  // not looked at, from the heads behind the draft before it. Where no logit is a number, token 0 is drafted.
+  // RunBlock, and all its drafts drawn on the device, each from the heads behind the draft before it. Where no logit is a
+  // number, token 0 is drafted.
   // REQUIRES: the backend can sample; as RunBlock.
   void RunChain(std::span<const DraftAnchor> anchors, std::span<const backend::WindowCache> windows, int64_t drafts,
-                std::span<const backend::SampleDraw> draws);
+                const ChainDraws& draws);
   // Of the last RunChain: draft j of all anchors, device [anchors].
   const int32_t* tokens(int64_t j) const;
   // The numbers of anchors that chains are recorded for, ascending; none where the backend does not record. The most rows

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "model/deepseek_v41/dspark.h"
@@ -43,10 +44,13 @@ struct DraftModel::Impl {
   // A chain of draws on the device.
   StepTables chain_tables;
   Buffer tokens;
-  std::map<std::pair<int64_t, int64_t>, RecordedOps> recorded_chains;  // by anchors and drafts
+  Buffer adjusted_token;  // [anchors]: an adjusted draw, -1 where there is no token
+  Buffer token_or_zero;   // [1 + vocab]: 0, then every token
+  std::map<std::tuple<int64_t, int64_t, bool>, RecordedOps> recorded_chains;  // by anchors, drafts, and whether draws are plain
   std::vector<int32_t> padded;
   std::vector<DraftAnchor> padded_anchors;
   std::vector<backend::SampleDraw> padded_draws;
+  std::vector<backend::AdjustedDraw> padded_adjusted;
   int64_t first_anchor = 0;  // of the chain: those before it are padding
   int64_t scratch_bytes = 0;
 
@@ -56,6 +60,9 @@ struct DraftModel::Impl {
   int64_t tap_width() const { return static_cast<int64_t>(draft.target_layers.size()) * config.hidden_size; }
   Status Allocate();
   int64_t ChainTablesBytes() const;
+  Status AllocateChain();
+  // Fills padded_draws or padded_adjusted: draws of `real` anchors, those before first_anchor as the first one's.
+  void PadDraws(const ChainDraws& draws, int64_t real);
   // The smallest of `sizes`, ascending, for n rows that is at most `most`; 0: n rows are not recorded.
   int64_t RecordedSize(std::span<const int64_t> sizes, int64_t n, int64_t most) const;
   void ProjectContext(const DraftContext& rows, int64_t n, std::span<const WindowCache> windows);
