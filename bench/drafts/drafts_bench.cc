@@ -31,8 +31,9 @@ const std::string kModel = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-ti
   std::exit(1);
 }
 
-std::unique_ptr<Engine> Open(const std::string& drafts, const std::string& rule = "coupled") {
+std::unique_ptr<Engine> Open(const std::string& drafts, const std::string& rule = "coupled", int running_max = 0) {
   EngineOptions options{.model_directory = kModel};
+  if (running_max > 0) options.requests_running_max = running_max;
   if (const char* backend = std::getenv("DRAFTS_BENCH_BACKEND")) options.backend = backend;
   options.context_max = 1024;
   options.drafts = drafts;
@@ -96,7 +97,7 @@ void PrintStep(const std::string& setting, const Engine& engine, double seconds)
 
 void RunOne(const std::string& setting, const Work& work, int rounds, const std::string& kind) {
   const Prompts prompts = MakePrompts(kModel, kind);
-  const auto engine = Open(setting);
+  const auto engine = Open(setting, "coupled", work.streams);  // no larger, so that little is run before the first step
   Answers answers;
   double seconds = 0;
   for (int round = 0; round < rounds; ++round) seconds += Run(*engine, prompts, work, round, &answers);
