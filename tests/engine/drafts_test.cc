@@ -158,7 +158,9 @@ TEST(Drafts, TinyCachesChangeNothing) {
     const auto engine = OpenBatch(options);
     std::mt19937 random(seed);
     engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, Drafts* drafts) {
-      if (random() % 3 != 0) drafts->tokens = soak.oracle.Drafts(c, p, static_cast<int>(random() % 6), static_cast<unsigned>(random() | random()));
+      if (random() % 3 == 0) return;
+      const auto count = static_cast<int>(random() % 6);
+      drafts->tokens = soak.oracle.Drafts(c, p, count, static_cast<unsigned>(random() | random()));
     });
     ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), seed)), soak.expected, "tiny cache");
     preemptions += engine->Stats().preemptions;

@@ -116,17 +116,21 @@ Counts Sample(BatchEngine& engine, GenerationRequest request, int draws, uint64_
   return counts;
 }
 
+// Answers of a sample. Two of 192 differ at p < 0.001, more often than not, where chances are half as much or one and a half
+// times what they should be; of 3,000 each, where they are off by an eighth.
+int NumDraws() { return g_full ? 3000 : 192; }
+
 TEST(Verification, KeepsTheDistribution) {
-  const int draws = g_full ? 20000 : 256;
+  const int draws = NumDraws();
   const auto plain = OpenBatch(WithRule("coupled", "off"));
   const std::vector<Setting> settings = Settings(*plain);
-  const std::vector<std::string> numbers = {"5", "auto", "3", "1"};
+  const std::vector<std::string> numbers = {"5", "3", "auto", "1"};
   for (size_t s = 0; s < settings.size(); ++s) {
     const GenerationRequest& request = settings[s].request;
     const Counts expected = Sample(*plain, request, draws, 1'000'000);
     for (size_t run = 0; run < kRules.size() * numbers.size(); ++run) {
       const std::string &rule = kRules[run % 2], &drafts = numbers[run / 2];
-      if (!g_full && run != s % 2 && run != 2 * s + 1 - s % 2) continue;
+      if (!g_full && run != (s == 1 ? 3 : s % 2)) continue;
       const auto engine = OpenBatch(WithRule(rule, drafts));
       const double p = PValue(Sample(*engine, request, draws, 0), expected);
       const EngineStats stats = engine->Stats();
@@ -140,14 +144,15 @@ TEST(Verification, KeepsTheDistribution) {
 
 // Drafts that nobody would make change nothing. And the test has eyes: it tells a slightly higher temperature.
 TEST(Verification, BadDraftersAreHarmless) {
-  const int draws = g_full ? 20000 : 256;
+  const int draws = NumDraws();
   const auto plain = OpenBatch(WithRule("coupled", "off"));
   GenerationRequest request = Settings(*plain)[0].request;
   const Counts expected = Sample(*plain, request, draws, 1'000'000);
   for (const std::string& rule : kRules) {
-    const auto bad = OpenBatch(WithRule(rule, "5"));
+    const auto bad = OpenBatch(WithRule(rule, "2"));
     bad->set_drafts_fn([](const ChoiceSettings&, int64_t position, engine::Drafts* drafts) {
-      for (size_t j = 0; j < drafts->tokens.size(); ++j) drafts->tokens[j] = static_cast<int32_t>((position + static_cast<int64_t>(j)) * 37 % 8000);
+      std::vector<int32_t>& tokens = drafts->tokens;
+      for (size_t j = 0; j < tokens.size(); ++j) tokens[j] = static_cast<int32_t>((position + static_cast<int64_t>(j)) * 37 % 8000);
     });
     EXPECT_GT(PValue(Sample(*bad, request, draws, 0), expected), 0.001) << rule;
   }
@@ -164,7 +169,7 @@ std::vector<Answers> Alone(const std::string& rule, std::vector<GenerationReques
 }
 
 TEST(Verification, AFixedNumberOfDraftsGivesTheSameBits) {
-  const std::vector<GenerationRequest> requests = MakeRequests(g_full ? 60 : 6, ReplaySetting::kExact);
+  const std::vector<GenerationRequest> requests = MakeRequests(g_full ? 60 : 4, ReplaySetting::kExact);
   for (const std::string& rule : kRules) {
     const std::vector<Answers> expected = Alone(rule, requests);
     EngineOptions options = WithRule(rule, "5");
@@ -205,7 +210,7 @@ TEST(Verification, PreemptionChangesNoBit) {
 }
 
 TEST(Verification, GreedyAnswersAndThoseWithoutDraftsAreThoseOfPlainDecoding) {
-  auto requests = MakeRequests(g_full ? 24 : 6, ReplaySetting::kExact);
+  auto requests = MakeRequests(g_full ? 24 : 4, ReplaySetting::kExact);
   for (size_t i = 0; i < requests.size(); ++i) {
     if (i % 2 == 0) requests[i].temperature = 0;
     if (i % 2 == 1) requests[i].drafts = 0;

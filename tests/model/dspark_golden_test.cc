@@ -156,9 +156,13 @@ class Dspark : public testing::TestWithParam<std::string> {
       const std::vector<backend::SampleDraw> plain(anchors.size() * drafts);
       const std::vector<backend::AdjustedDraw> adjusted(plain.size());
       for (int round = 0; round < 6; ++round) {  // each queued, recorded, replayed
-        const bool is_plain = round % 2 == 0;
-        draft_->RunChain(anchors, windows_, static_cast<int64_t>(drafts),
-                         is_plain ? model::deepseek_v41::ChainDraws{.plain = plain} : model::deepseek_v41::ChainDraws{.adjusted = adjusted});
+        model::deepseek_v41::ChainDraws draws;
+        if (round % 2 == 0) {
+          draws.plain = plain;
+        } else {
+          draws.adjusted = adjusted;
+        }
+        draft_->RunChain(anchors, windows_, static_cast<int64_t>(drafts), draws);
         std::vector<float> confidence(plain.size());
         Fetch(draft_->confidence(), &confidence);
         for (size_t j = 0; j < drafts; ++j) {
