@@ -159,11 +159,12 @@ TEST(Drafts, TinyCachesChangeNothing) {
     std::mt19937 random(seed);
     engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t p, Drafts* drafts) {
       if (random() % 3 == 0) return;
-      const auto count = static_cast<int>(random() % 6);
-      drafts->tokens = soak.oracle.Drafts(c, p, count, static_cast<unsigned>(random() | random()));
+      const auto pattern = static_cast<unsigned>(random() | random());
+      drafts->tokens = soak.oracle.Drafts(c, p, static_cast<int>(random() % 6), pattern);
     });
     ExpectEqual(RunByHand(*engine, soak.requests, Order(soak.requests.size(), seed)), soak.expected, "tiny cache");
     preemptions += engine->Stats().preemptions;
+    std::printf("seed %u: %ld preemptions\n", seed, engine->Stats().preemptions);
     EXPECT_EQ(engine->FindViolation(), "");
   }
   EXPECT_GT(preemptions, 0);
