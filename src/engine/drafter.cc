@@ -224,12 +224,11 @@ void Drafter::QueueChain() {
   }
   model_->RunChain(anchors_, windows_, chain_drafts_, {.plain = chain_draws_, .adjusted = chain_adjusted_, .edits = chain_edits_});
   const size_t n = chained_.size();
-  chain_tokens_.resize(n * static_cast<size_t>(chain_drafts_));
-  chain_confidence_.resize(chain_tokens_.size());
+  const auto drafts = static_cast<size_t>(chain_drafts_);
+  chain_tokens_.resize((drafts - 1) * static_cast<size_t>(model_->token_stride()) + n);
+  chain_confidence_.resize(drafts * n);
   backend::Backend& device = loaded_.backend();
-  for (int32_t j = 0; j < chain_drafts_; ++j) {
-    device.CopyToHost(chain_tokens_.data() + static_cast<size_t>(j) * n, model_->tokens(j), n * sizeof(int32_t));
-  }
+  device.CopyToHost(chain_tokens_.data(), model_->tokens(0), chain_tokens_.size() * sizeof(int32_t));
   device.CopyToHost(chain_confidence_.data(), model_->confidence(), chain_confidence_.size() * sizeof(float));
 }
 
@@ -239,7 +238,7 @@ Status Drafter::Collect() {
   for (size_t r = 0; r < n && status_.ok(); ++r) {
     const DraftRequest& request = chained_[r];
     for (size_t j = 0; j < static_cast<size_t>(request.drafts); ++j) {
-      const int32_t token = chain_tokens_[j * n + r];
+      const int32_t token = chain_tokens_[j * static_cast<size_t>(model_->token_stride()) + r];
       // Behind an end token nothing follows; the row that draws it runs without a draft.
       if (request.choice->IsEnd(token)) break;
       request.out->tokens.push_back(token);

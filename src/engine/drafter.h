@@ -116,7 +116,7 @@ class Drafter {
   int32_t waiting_end_ = 0;  // rows of waiting_taps_ in use
   std::vector<DraftRequest> chained_;  // between Queue and Collect
   int32_t chain_drafts_ = 0;
-  std::vector<int32_t> chain_tokens_;    // [drafts, chained]
+  std::vector<int32_t> chain_tokens_;    // [drafts, chained], token_stride() apart
   std::vector<float> chain_confidence_;  // [chained, drafts]
   Status status_;                        // of what was waited for before Collect
   // Scratch.

@@ -191,6 +191,7 @@ void DraftModel::Impl::Heads(int64_t j, const int32_t* ids, float* embedded) {
 void DraftModel::Impl::MarkovConfidence(int64_t first, int64_t count) {
   const int64_t n = num_anchors;
   Linear(count * n, weights.confidence_markov, markov.as<float>(), markov_confidence.as<float>());
+  if (n == 1) return Add(1, count, markov_confidence.as<float>(), confidence.as<float>() + first, count);
   for (int64_t j = 0; j < count; ++j) {
     Add(n, 1, markov_confidence.as<float>() + j * n, confidence.as<float>() + first + j, drafts);
   }

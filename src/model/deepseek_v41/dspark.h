@@ -86,8 +86,9 @@ class DraftModel {
   // REQUIRES: the backend can sample; as RunBlock.
   void RunChain(std::span<const DraftAnchor> anchors, std::span<const backend::WindowCache> windows, int64_t drafts,
                 const ChainDraws& draws);
-  // Of the last RunChain: draft j of all anchors, device [anchors].
+  // Of the last RunChain: draft j of all anchors, device [anchors]; those of draft j + 1 lie token_stride() behind.
   const int32_t* tokens(int64_t j) const;
+  int64_t token_stride() const;
   // The numbers of anchors that chains are recorded for, ascending; none where the backend does not record. The most rows
   // of a StoreContext that is. How many were.
   std::vector<int64_t> recorded_sizes() const;

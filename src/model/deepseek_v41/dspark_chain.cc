@@ -117,7 +117,9 @@ void DraftModel::RunChain(std::span<const DraftAnchor> anchors, std::span<const 
 }
 
 const int32_t* DraftModel::tokens(int64_t j) const {
-  return impl_->tokens.as<int32_t>() + j * impl_->num_anchors + impl_->first_anchor;
+  return impl_->tokens.as<int32_t>() + j * token_stride() + impl_->first_anchor;
 }
+
+int64_t DraftModel::token_stride() const { return impl_->num_anchors; }
 
 }  // namespace deepinfer::model::deepseek_v41
