@@ -123,6 +123,13 @@ class Backend {
   // Nothing where the device's memory is the host's.
   virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
+  // Bytes that another op needs to leave a linear's inputs as Linear reads them (LinearParams::inputs); 0: it cannot. The same for
+  // all matrices of a shape and format; grows with the rows.
+  virtual int64_t input_bytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows) const {
+    (void)w, (void)groups, (void)activations, (void)rows;
+    return 0;
+  }
+
   virtual void Embed(const EmbedParams& p) = 0;
   virtual void EngramLookup(const EngramLookupParams& p) = 0;
   virtual void EngramApply(const EngramApplyParams& p) = 0;

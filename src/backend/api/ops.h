@@ -120,6 +120,7 @@ struct LinearParams {
   Activations activations = Activations::kFp32;
   const float* x;    // [rows, x_stride], x_stride >= groups * w.cols
   int64_t x_stride;
+  const void* inputs = nullptr;  // in place of x: what another op has rounded and laid out, Backend::input_bytes of it
   float* y;          // [rows, y_stride], y_stride >= w.rows
   int64_t y_stride;
 };
@@ -280,6 +281,7 @@ struct AttentionParams {
   // Other than kFp32: the backend may round queries and softmax weights to bf16 before the products.
   Activations activations = Activations::kFp32;
   float* out;                     // [rows, heads, dim]
+  void* inputs = nullptr;         // in place of out: the same as the inputs of a linear, rounded to bf16
 };
 
 // The experts of each row and their weights (spec/model.md 5). Ties: the lower expert.

@@ -66,6 +66,10 @@ class CudaBackend final : public Backend {
                         .workspace_bytes = static_cast<int64_t>(context_.scratch_bytes())};
   }
 
+  int64_t input_bytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows) const override {
+    return cuda::InputBytes(w, groups, activations, rows);
+  }
+
   void Embed(const EmbedParams& p) override { Run(cuda::Embed, p, "embed"); }
   void EngramLookup(const EngramLookupParams& p) override { Run(cuda::EngramLookup, p, "engram lookup"); }
   void EngramApply(const EngramApplyParams& p) override { Run(cuda::EngramApply, p, "engram apply"); }

@@ -17,6 +17,8 @@ void HcCollapse(Context& context, const HcCollapseParams& p);
 void HcExpand(Context& context, const HcExpandParams& p);
 void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix);
 void Linear(Context& context, const LinearParams& p);
+// Backend::input_bytes.
+int64_t InputBytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows);
 void RmsNorm(Context& context, const RmsNormParams& p);
 void RopeTable(Context& context, const RopeTableParams& p);
 void Rope(Context& context, const RopeParams& p);

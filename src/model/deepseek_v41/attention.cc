@@ -150,11 +150,25 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
   Tapped(tap, Tap::kSelected, layer, selected.as<void>(), config.index_topk * 4);
 }
 
+// What attention left, as rows or as inputs, back to the hidden size.
+void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs) {
+  dev.Linear({.rows = rows.size(),
+              .w = w.wo_a,
+              .groups = config.o_groups,
+              .activations = before_wo_a(),
+              .x = attended.as<float>(),
+              .x_stride = config.num_heads * config.head_dim,
+              .inputs = inputs,
+              .y = grouped.as<float>(),
+              .y_stride = w.wo_a.rows});
+  Linear(w.wo_b, grouped.as<float>(), config.o_groups * config.o_lora_rank, sublayer.as<float>(), ActivationsOf(w.wo_b));
+}
+
 void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap) {
   const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
   const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0, in_blocks = options.draft_block > 0;
   const RowArray& rope = compressed ? rope_yarn : rope_plain;
-  const int64_t n = rows.size(), width = config.num_heads * config.head_dim;
+  const int64_t n = rows.size();
   Linear(w.wq_a, input.as<float>(), config.hidden_size, qr.as<float>(), ActivationsOf(w.wq_a));
   dev.RmsNorm({.rows = n,
                .dim = config.q_lora_rank,
@@ -190,6 +204,7 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
     row_floors = tabled.floors[static_cast<size_t>(layer)];
     row_ends = tabled.ends;
   }
+  void* inputs = AttendedInputBytes(w.wo_a, n) > 0 ? attended.data() : nullptr;
   dev.Attention({.rows = n,
                  .heads = config.num_heads,
                  .dim = config.head_dim,
@@ -209,11 +224,9 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
                  .sink = w.sink.data(),
                  .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
                  .activations = options.activations,
-                 .out = attended.as<float>()});
-  // The official engine never quantises the input of wo_a (spec/model.md 7).
-  const Activations before_wo_a = options.activations == Activations::kFp8 ? Activations::kFp32 : options.activations;
-  Linear(w.wo_a, attended.as<float>(), width, grouped.as<float>(), before_wo_a, config.o_groups);
-  Linear(w.wo_b, grouped.as<float>(), config.o_groups * config.o_lora_rank, sublayer.as<float>(), ActivationsOf(w.wo_b));
+                 .out = attended.as<float>(),
+                 .inputs = inputs});
+  ProjectAttended(w, inputs);
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -123,6 +123,7 @@ struct Model::Impl {
   backend::HcExpandParams ExpandOf() const;
   // Whether a layer reads the streams before its first mixes.
   bool ReadsStreams(int64_t layer, const TapFn& tap) const;
+  void ProjectAttended(const AttentionWeights& w, const void* inputs);
   void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);
   void StoreKv(int64_t layer, const Step& step, const Caches& caches);
   void StoreLatents(int64_t layer, const Step& step, const Caches& caches);
@@ -136,6 +137,12 @@ struct Model::Impl {
   float* Finish(const Step& step);
 
   Activations ActivationsOf(const Matrix& w) const;
+  // The official engine never quantises the input of wo_a (spec/model.md 7).
+  Activations before_wo_a() const { return options.activations == Activations::kFp8 ? Activations::kFp32 : options.activations; }
+  // Where attention leaves it as the backend's linear reads it; 0: as rows.
+  int64_t AttendedInputBytes(const Matrix& wo_a, int64_t n) const {
+    return dev.input_bytes(wo_a, config.o_groups, before_wo_a(), n);
+  }
   void Linear(const Matrix& w, const float* x, int64_t x_stride, float* y, Activations activations, int64_t groups = 1);
   void Tapped(const TapFn& tap, Tap what, int64_t layer, const void* data, int64_t row_bytes) const {
     if (tap) tap(what, layer, rows.rows(), data, row_bytes);

@@ -45,7 +45,6 @@ Status Model::Impl::Allocate() {
       {&q, c.num_heads * c.head_dim * kFloat},
       {&kv, c.head_dim * kFloat},
       {&gate, c.head_dim * kFloat},
-      {&attended, c.num_heads * c.head_dim * kFloat},
       {&grouped, c.o_groups * c.o_lora_rank * kFloat},
       {&sublayer, hidden * kFloat},
       {&index_q, c.index_heads * c.index_head_dim * kFloat},
@@ -67,6 +66,11 @@ Status Model::Impl::Allocate() {
       {&latents.device_positions, 4},
   };
   for (const auto& [buffer, row_bytes] : per_row) DI_RETURN_IF_ERROR(make(buffer, n, row_bytes));
+  int64_t attended_bytes = n * c.num_heads * c.head_dim * kFloat;
+  for (int64_t l = 0; l < c.num_layers; ++l) {
+    attended_bytes = std::max(attended_bytes, AttendedInputBytes(weights.layers[static_cast<size_t>(l)].attn.wo_a, n));
+  }
+  DI_RETURN_IF_ERROR(make(&attended, 1, attended_bytes));
   const int64_t m = options.logit_rows_max;
   if (RecordedRowsMax() > 0) {
     DI_ASSIGN_OR_RETURN(tables, StepTables::Create(dev, TablesBytes()));

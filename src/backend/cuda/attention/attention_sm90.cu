@@ -20,6 +20,7 @@
 #include "backend/cuda/attention/attention_launch.h"
 #include "backend/cuda/attention/sparse_produce_sm90.cuh"
 #include "backend/cuda/attention/sparse_query_sm90.cuh"
+#include "backend/cuda/linear/inputs.h"
 #include "backend/cuda/ptx/wgmma_sm90.cuh"
 
 namespace deepinfer::backend::cuda {
@@ -320,12 +321,16 @@ __device__ void LoadTurns(const SparseParams& p, int64_t row, Turns& turns) {
   }
 }
 
-// Divides, turns the last channels back by the row's position, and stores. The thread trades two of its four channels of a
-// part with the next thread, so that both store four neighbours.
+// Divides, turns the last channels back by the row's position, and stores, as rows or as inputs of a linear. The thread trades two
+// of its four channels of a part with the next thread, so that both store four neighbours.
 template <int kGroup>
 __device__ void Store(const SparseParams& p, int64_t row, int first_head, const float (&inverse)[2], const Outputs& o) {
   const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
   float* out = p.op.out + (row * p.op.heads + first_head + Head()) * kDim + kGroup * 256 + c / 2 * 8 + odd * 4;
+  // Of inputs a head has eight chunks, kGroup's are four of them.
+  const auto packed_row = static_cast<int>(row) / 8 * 1024 + static_cast<int>(row) % 8 * 128;
+  const int first_chunk = (first_head + Head()) * 8 + kGroup * 4;
+  uint8_t* inputs = static_cast<uint8_t*>(p.op.inputs) + first_chunk * p.input_part_bytes + packed_row + odd * 8;
   Turns turns;
 #pragma unroll
   for (int part = 0; part < 16; ++part) {  // of 16 channels
@@ -346,7 +351,13 @@ __device__ void Store(const SparseParams& p, int64_t row, int first_head, const 
       const float2 send = odd != 0 ? v[0] : v[1], keep = odd != 0 ? v[1] : v[0];
       const float2 got = make_float2(__shfl_xor_sync(kAllLanes, send.x, 1), __shfl_xor_sync(kAllLanes, send.y, 1));
       const float4 four = odd != 0 ? make_float4(got.x, got.y, keep.x, keep.y) : make_float4(keep.x, keep.y, got.x, got.y);
-      ptx::StoreStreamed(out + h * 8 * kDim + part * 16, four);
+      if (p.op.inputs != nullptr) {
+        const int unit = part % 4 * 2 + c / 2, at = (unit ^ static_cast<int>(row) % 8) * 16;
+        *reinterpret_cast<uint2*>(inputs + (h * 64 + part / 4) * p.input_part_bytes + at) =
+            make_uint2(ptx::PackBf16x2(four.x, four.y), ptx::PackBf16x2(four.z, four.w));
+      } else {
+        ptx::StoreStreamed(out + h * 8 * kDim + part * 16, four);
+      }
     }
   }
 }
@@ -444,6 +455,7 @@ void SparseAttention(Context& context, const AttentionParams& p) {
     sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
     sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
   }
+  if (p.inputs != nullptr) sparse.input_part_bytes = InputsAt(p.inputs, p.rows, Activations::kBf16).part_bytes;
   const int blocks = std::min(sparse.num_items, context.num_sms());
   SparseAttentionKernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, context.stream()>>>(sparse);
 }

@@ -28,6 +28,7 @@ struct SparseParams {
   uint32_t page_units;   // bytes / 16
   uint32_t block_units;
   uint32_t scale_units;  // from a block's begin to its latents' scales
+  int64_t input_part_bytes;  // of a chunk of 64 channels of all rows, where the outputs are inputs of a linear
 
   __device__ int64_t RowOf(int item) const { return item / head_runs; }
   __device__ int FirstHead(int item) const { return item % head_runs * kHeads; }

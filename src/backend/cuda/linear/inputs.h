@@ -18,6 +18,7 @@ struct PackInputsParams {
   const int32_t* row_map = nullptr;  // [rows]: source row, -1 for a row of zeros; nullptr: the same row
   bool keep_rows = false;            // row_map only says which rows are zeros
   Activations activations = Activations::kFp32;
+  void* into = nullptr;      // the result's place; nullptr: scratch memory
   // The columns are gates, and as many ups follow them: the input is weight * silu(min(gate, limit)) * clamp(up, limit), in the
   // order of operations of Epilogue::kSwiGlu. One problem.
   bool gated = false;
@@ -34,6 +35,8 @@ struct PackedInputs {
   int parts = 1;
 };
 
+// Inputs that lie somewhere.
+PackedInputs InputsAt(const void* data, int64_t rows, Activations activations);
 // Both in scratch memory of the current op; the first leaves the contents to the caller.
 PackedInputs RoomForInputs(Context& context, int64_t rows, int64_t chunks, Activations activations);
 PackedInputs PackInputs(Context& context, const PackInputsParams& p);

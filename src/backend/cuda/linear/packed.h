@@ -57,6 +57,8 @@ constexpr int ChunkBytes(WeightFormat format) {
   }
 }
 
+// Of one part of a chunk of inputs.
+constexpr int64_t PartBytes(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows * kAtomBytes; }
 constexpr int64_t NumTiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 constexpr int64_t NumChunks(int64_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
 constexpr int64_t PackedBytes(const Matrix& m) { return NumTiles(m.rows) * NumChunks(m.cols) * ChunkBytes(m.format); }
