@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the CUDA backend's ops at the published shapes, beside the card's own limits measured in the same run.
-//   cuda_bench [GROUP...]     groups: copy experts linear head attention index mhc rows (default: all)
+//   cuda_bench [GROUP...]     groups: copy experts linear head attention index mhc rows (default: all), invariance
 // Weights and inputs are random; times are of replayed CUDA graphs (harness.h). Lines: op, shape, value, unit, note.
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include <set>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/gemm.h"
 #include "harness.h"
 
 namespace deepinfer::bench {
@@ -90,16 +91,17 @@ void BenchExperts(Card& card) {
   }
 }
 
+struct LinearShape {
+  const char* name;
+  int64_t outputs, inputs, groups;
+};
+constexpr LinearShape kLinears[] = {{"wq_a", 1280, 5120, 1}, {"wkv", 512, 5120, 1}, {"wq_b", 32768, 1280, 1}, {"wo_a", 8192, 4096, 8},
+                                    {"wo_b", 5120, 8192, 1}, {"shared w1", 2304, 5120, 1}, {"shared w2", 5120, 2304, 1}};
+
 void BenchLinear(Card& card) {
-  struct Shape {
-    const char* name;
-    int64_t outputs, inputs, groups;
-  };
-  const Shape shapes[] = {{"wq_a", 1280, 5120, 1}, {"wkv", 512, 5120, 1}, {"wq_b", 32768, 1280, 1}, {"wo_a", 8192, 4096, 8},
-                          {"wo_b", 5120, 8192, 1}, {"shared w1", 2304, 5120, 1}, {"shared w2", 5120, 2304, 1}};
   const auto x = card.Put(card.Normal(8192 * 32768));
   const auto y = card.Room<float>(int64_t{8192} * 32768);
-  for (const Shape& s : shapes) {
+  for (const LinearShape& s : kLinears) {
     std::vector<Matrix> copies;
     const double bytes = static_cast<double>(s.outputs * s.inputs) * (1 + 1.0 / 1024);
     for (int i = 0; i < std::clamp(static_cast<int>(4e8 / bytes), 2, 64); ++i) {
@@ -117,6 +119,40 @@ void BenchLinear(Card& card) {
       } else {
         Report("linear", shape, 2.0 * static_cast<double>(rows * s.outputs * s.inputs) / seconds / 1e12, "TFLOP/s", fmt::format("{:.1f} us", seconds * 1e6));
       }
+    }
+  }
+}
+
+// What it costs that the number of spans, which the bits depend on, is a function of the matrix alone: each linear with the spans that
+// would be fastest for so many tokens.
+void BenchInvariance(Card& card) {
+  const auto x = card.Put(card.Normal(8192 * 32768));
+  const auto y = card.Room<float>(int64_t{8192} * 32768);
+  for (const LinearShape& s : kLinears) {
+    std::vector<Matrix> copies;
+    for (int i = 0; i < std::clamp(static_cast<int>(2e8 / static_cast<double>(s.outputs * s.inputs)), 2, 32); ++i) {
+      copies.push_back(card.Weights(WeightFormat::kFp8Tile32, s.outputs, s.inputs));
+    }
+    for (const int64_t rows : {1, 32, 128, 256, 8192}) {
+      const auto seconds = [&](int spans) {
+        cuda::TestOnlySetSpans(spans);
+        return card.Seconds(rows > 1000 ? 2 : static_cast<int>(copies.size()), [&](int i) {
+          cuda::Linear(card.context(), {.rows = rows, .w = copies[static_cast<size_t>(i) % copies.size()], .groups = s.groups,
+                                        .activations = Activations::kBf16, .x = x, .x_stride = s.groups * s.inputs, .y = y,
+                                        .y_stride = s.outputs});
+        });
+      };
+      const double fixed = seconds(0);
+      double best = fixed;
+      int best_spans = 0;
+      for (const int spans : {1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20}) {
+        const double time = seconds(spans);
+        if (time < best) best = time, best_spans = spans;
+      }
+      cuda::TestOnlySetSpans(0);
+      Report("cost of invariance", fmt::format("{} {} x {} fp8, {} tokens, bf16", s.name, s.outputs, s.inputs, rows), 100 * fixed / best, "%",
+             best_spans == 0 ? fmt::format("{:.1f} us, no faster one", fixed * 1e6)
+                             : fmt::format("{:.1f} us, {:.1f} with {} spans", fixed * 1e6, best * 1e6, best_spans));
     }
   }
 }
@@ -254,7 +290,7 @@ void BenchRows(Card& card) {
   const auto x = card.Put(card.Normal(kRowsMax * kHeads * kDim));
   const auto experts = card.Room<int32_t>(kRowsMax * kTopk);
   const auto weights = card.Room<float>(kRowsMax * kTopk);
-  for (const int64_t rows : {1, 32, 256, 2048, 8192}) {
+  for (const int64_t rows : {1, 32, 256, 8192}) {
     const double route = card.Seconds(4, [&](int) {
       cuda::Route(card.context(), {.rows = rows, .topk = kTopk, .x = x, .gate = gate, .bias = bias, .image_bias = bias, .is_image = nullptr,
                                    .normalize = true, .scale = 1.5f, .experts = experts, .weights = weights});
@@ -272,9 +308,10 @@ int main(int argc, char** argv) {
   using namespace deepinfer::bench;
   const std::set<std::string> wanted(argv + 1, argv + argc);
   const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"linear", BenchLinear}, {"head", BenchHead},
-                                                            {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}, {"rows", BenchRows}};
+                                                            {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}, {"rows", BenchRows},
+                                                            {"invariance", BenchInvariance}};
   for (const auto& [name, run] : groups) {
-    if (!wanted.empty() && wanted.count(name) == 0) continue;
+    if (wanted.empty() ? run == BenchInvariance : wanted.count(name) == 0) continue;
     Card card;
     run(card);
   }

@@ -80,6 +80,8 @@ constexpr int BlockTiles(int tokens, int parts, bool totals) {
 // Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.
 // `tiles` are the output tiles of the whole op, `num_chunks` those of a row.
 int Spans(int64_t tiles, int64_t num_chunks, int parts);
+// So many spans instead, whatever the shape; 0: as usual. For a benchmark of what the contract costs.
+void TestOnlySetSpans(int spans);
 
 // Most tokens of a tile.
 constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 && !totals ? kTokensFew : kTokensWide; }

@@ -19,6 +19,8 @@ constexpr int64_t kSpanChunksFp32 = 16;
 // Sums of spans that are joined afterwards stay in the second-level cache.
 constexpr int64_t kSpanBytesMax = int64_t{40} << 20;
 
+int forced_spans = 0;
+
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Cycles of a product, about: rounds of blocks, each chunk bound by the tensor cores, by decoding, or by what the second-level
@@ -43,7 +45,10 @@ double Cycles(const GemmShape& shape, int64_t spans, int tokens, bool split) {
 
 }  // namespace
 
+void TestOnlySetSpans(int spans) { forced_spans = spans; }
+
 int Spans(int64_t tiles, int64_t num_chunks, int parts) {
+  if (forced_spans > 0) return static_cast<int>(std::min<int64_t>(forced_spans, num_chunks));
   const int64_t wanted = kBlocksWanted / CeilDiv(tiles, kBlockTiles);
   int64_t spans = std::max<int64_t>(std::min(wanted, num_chunks / kSpanChunksMin), 1);
   if (parts > 1) spans = std::max(spans, CeilDiv(num_chunks, kSpanChunksFp32));
