@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of whole layers at the published shapes on a slice (tools/make_slice, its seven layers are one of each kind): a
 // decode step and prefill, layer by layer, and the published stack of 40 layers by extrapolation, beside its bound.
-//   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches] [BATCH]
+//   layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches] [drawn] [BATCH]
 // "ops": what each op of the seven layers takes, for a few shapes; of another model of all its layers, at 1,024 positions.
 // "launches": what each launch of a decode step adds to it, in order. BATCH: decode of this one alone.
+// "drawn": the router's bias stays as random as it is, and loads experts unevenly.
 // The time of a layer is the difference of two stacks, one with it and one without. Routed experts: those of the slice, 48
 // by default: with the published 384 on 8 GPUs each has 48, and a batch of B on each of them brings B * 6 / 48 tokens to
 // each, as here. The exchange between GPUs is left out.
@@ -153,7 +154,7 @@ void Launches(LayerStack& stack, int only_batch) {
 int main(int argc, char** argv) {
   using namespace deepinfer;
   if (argc < 2) {
-    fmt::print(stderr, "usage: layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches] [BATCH]\n");
+    fmt::print(stderr, "usage: layer_bench SLICE_DIRECTORY [bf16|fp8|fp32] [decode] [prefill] [ops] [launches] [drawn] [BATCH]\n");
     return 2;
   }
   std::set<std::string> words(argv + 2, argv + argc);
@@ -168,6 +169,7 @@ int main(int argc, char** argv) {
     if (words.erase(name) > 0) activations = name;
   }
   bench::LayerStack stack(argv[1], activations);
+  stack.set_balanced(words.erase("drawn") == 0);
   fmt::print("{} experts, activations {}, copy {:.0f} GB/s\n", stack.num_experts(), activations, stack.copy_bytes_per_s() / 1e9);
   if (words.count("ops") > 0) bench::Ops(stack);
   if (words.count("launches") > 0) bench::Launches(stack, batch);

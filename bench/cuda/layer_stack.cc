@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <random>
@@ -18,6 +19,7 @@ using model::deepseek_v41::Model;
 using model::deepseek_v41::ModelOptions;
 using model::deepseek_v41::Segment;
 using model::deepseek_v41::Step;
+using model::deepseek_v41::Tap;
 using Clock = std::chrono::steady_clock;
 
 namespace {
@@ -164,6 +166,7 @@ std::vector<double> LayerStack::Times(const ModelOptions& options, const Step& s
     Profile(options, step);
     return {};
   }
+  Balance(options, step);
   std::vector<checkpoint::ModelConfig> configs(layers + 1, loaded_->config());
   std::vector<std::unique_ptr<Model>> models;
   for (size_t n = 0; n <= layers; ++n) {
@@ -214,6 +217,49 @@ std::vector<double> LayerStack::Decode(int batch, int context) {
   }
   const Step step{.segments = segments, .tokens = tokens, .ids = ids, .logit_rows = logit_rows};
   return Times({.rows_max = batch, .logit_rows_max = batch, .activations = activations_}, step, 11, 4);
+}
+
+// Tokens of each expert, layer by layer, as the router sends them.
+template <typename Take>
+void LayerStack::CountTokens(Model& model, const Step& step, const Take& take) {
+  model.Forward(step, caches_, [&](Tap what, int64_t layer, std::span<const int32_t> rows, const void* data, int64_t row_bytes) {
+    if (what != Tap::kExperts) return;
+    std::vector<int32_t> chosen(rows.size() * static_cast<size_t>(row_bytes) / sizeof(int32_t));
+    loaded_->backend().CopyToHost(chosen.data(), data, chosen.size() * sizeof(int32_t));
+    Must(loaded_->backend().Synchronize());
+    std::vector<int> tokens(static_cast<size_t>(num_experts()));
+    for (const int32_t expert : chosen) ++tokens[static_cast<size_t>(expert)];
+    take(layer, tokens, static_cast<float>(chosen.size()) / static_cast<float>(num_experts()));
+  });
+}
+
+// As training does it: experts with more tokens than the mean are chosen by a lower bias, those with fewer by a higher one, in
+// smaller and smaller steps. Then says what became of it.
+void LayerStack::Balance(const ModelOptions& options, const Step& step) {
+  const size_t rows = step.ids.size();
+  const int rounds = rows < 32 ? 0 : rows <= 512 ? 60 : 20;
+  auto model = Model::Create(loaded_->config(), loaded_->weights(), loaded_->backend(), options);
+  Must(model.status());
+  const auto bias_of = [&](int64_t layer) {  // device memory
+    return const_cast<float*>(loaded_->weights().layers[static_cast<size_t>(layer)].moe.bias.data());
+  };
+  std::vector<float> bias(static_cast<size_t>(num_experts()));
+  for (int round = 0; balanced_ && round < rounds; ++round) {
+    const float speed = 0.1f * std::pow(0.01f, static_cast<float>(round) / static_cast<float>(rounds));
+    CountTokens(**model, step, [&](int64_t layer, const std::vector<int>& tokens, float mean) {
+      loaded_->backend().CopyToHost(bias.data(), bias_of(layer), bias.size() * sizeof(float));
+      Must(loaded_->backend().Synchronize());
+      for (size_t e = 0; e < bias.size(); ++e) bias[e] += speed * std::clamp(1 - static_cast<float>(tokens[e]) / mean, -1.0f, 1.0f);
+      loaded_->backend().CopyToDevice(bias_of(layer), bias.data(), bias.size() * sizeof(float));
+    });
+  }
+  std::string fullest;
+  float mean_tokens = 0;
+  CountTokens(**model, step, [&](int64_t, const std::vector<int>& tokens, float mean) {
+    fullest += fmt::format(" {}", *std::max_element(tokens.begin(), tokens.end()));
+    mean_tokens = mean;
+  });
+  fmt::print("    {} rows: {:.1f} tokens an expert, the fullest of each layer:{}\n", rows, mean_tokens, fullest);
 }
 
 std::vector<double> LayerStack::Prefill(int rows, int context) {

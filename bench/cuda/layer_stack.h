@@ -18,6 +18,8 @@ class LayerStack {
   // Ends the process with a message where the slice cannot be loaded.
   LayerStack(const std::string& directory, const std::string& activations);
 
+  // Whether the router's bias is brought to where the timed rows load the experts evenly, as training does; else it stays random.
+  void set_balanced(bool on) { balanced_ = on; }
   // From now on passes of all layers are taken apart instead of timed.
   void set_profile(bool on) { profile_ = on; }
   // Called behind the timed passes, while their models are there; the last recording was that of all layers.
@@ -42,6 +44,9 @@ class LayerStack {
   const T* Put(const std::vector<T>& values);
   // Prints what each op of a pass takes.
   void Profile(const model::deepseek_v41::ModelOptions& options, const model::deepseek_v41::Step& step);
+  template <typename Take>
+  void CountTokens(model::deepseek_v41::Model& model, const model::deepseek_v41::Step& step, const Take& take);
+  void Balance(const model::deepseek_v41::ModelOptions& options, const model::deepseek_v41::Step& step);
   std::vector<double> Times(const model::deepseek_v41::ModelOptions& options, const model::deepseek_v41::Step& step, int rounds, int runs);
   void MeasureCopy();
 
@@ -51,6 +56,7 @@ class LayerStack {
   std::vector<backend::Buffer> cache_buffers_;
   double copy_bytes_per_s_ = 0;
   bool profile_ = false;
+  bool balanced_ = true;
   std::function<void()> after_passes_;
 };
 
