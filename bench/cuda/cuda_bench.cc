@@ -290,7 +290,7 @@ void BenchRows(Card& card) {
   const auto x = card.Put(card.Normal(kRowsMax * kHeads * kDim));
   const auto experts = card.Room<int32_t>(kRowsMax * kTopk);
   const auto weights = card.Room<float>(kRowsMax * kTopk);
-  for (const int64_t rows : {1, 32, 256, 8192}) {
+  for (const int64_t rows : {1, 32, 256, 2048, 8192}) {
     const double route = card.Seconds(4, [&](int) {
       cuda::Route(card.context(), {.rows = rows, .topk = kTopk, .x = x, .gate = gate, .bias = bias, .image_bias = bias, .is_image = nullptr,
                                    .normalize = true, .scale = 1.5f, .experts = experts, .weights = weights});

@@ -145,7 +145,7 @@ TEST_F(RowOps, SumsOfStreamsAndRows) {
 
 TEST_F(RowOps, HyperConnections) {
   for (const int64_t streams : {1, 2, 3, 4}) {
-    const int64_t hidden = streams == 4 ? 640 : 96, flat = streams * hidden, outputs = (2 + streams) * streams;
+    const int64_t hidden = streams == 4 ? 656 : 96, flat = streams * hidden, outputs = (2 + streams) * streams;
     const auto x = Normal(kRowsMax * flat), base = Normal(outputs), scale = Normal(3), norm_weight = Normal(hidden);
     const auto collapse = Normal(kRowsMax * streams), y = Normal(kRowsMax * hidden);
     const HostMatrix fn = Weights(WeightFormat::kF32, outputs, flat);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/linear/inputs.h"
 
+#include "backend/cuda/device/parts.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch_after.h"
 #include "backend/cuda/linear/packed.h"
-#include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/grid.cuh"
 #include "numeric/quantize.h"
 
@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlockChunks = 4;
-constexpr int kUnit = 8;  // values of a 16-byte unit; eight units are a row of an atom
 
 // FP8 round trip of the block of 32 channels that four neighbouring threads hold.
 __device__ void RoundTripFp8(float (&v)[kUnit]) {
@@ -25,18 +24,6 @@ __device__ void RoundTripFp8(float (&v)[kUnit]) {
   const float scale = numeric::E8m0ToFloat(numeric::Fp8Scale(amax));
 #pragma unroll
   for (int i = 0; i < kUnit; ++i) v[i] = numeric::E4m3ToFloat(numeric::FloatToE4m3(v[i] / scale)) * scale;
-}
-
-// Writes bf16(v) and leaves in v what that lost.
-__device__ void StorePart(float (&v)[kUnit], uint8_t* out) {
-  uint32_t words[kUnit / 2];
-#pragma unroll
-  for (int i = 0; i < kUnit / 2; ++i) {
-    words[i] = ptx::PackBf16x2(v[2 * i], v[2 * i + 1]);
-    v[2 * i] -= __uint_as_float(words[i] << 16);
-    v[2 * i + 1] -= __uint_as_float(words[i] & 0xFFFF0000u);
-  }
-  *reinterpret_cast<uint4*>(out) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 // Eight values of a row from `x` on, of which `valid` exist.
@@ -95,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) PackInputsKernel(PackInputsParams p,
   if (p.activations == Activations::kFp8) RoundTripFp8(v);
   const int64_t row_groups = gridDim.x;
   uint8_t* atom = out + (problem_chunk * parts * row_groups + blockIdx.x) * kAtomBytes + row_in_group * 128 + (unit ^ row_in_group) * 16;
-  for (int part = 0; part < parts; ++part) StorePart(v, atom + part * row_groups * kAtomBytes);
+  for (int part = 0; part < parts; ++part) *reinterpret_cast<uint4*>(atom + part * row_groups * kAtomBytes) = TakePart(v);
 }
 
 }  // namespace

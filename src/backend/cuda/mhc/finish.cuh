@@ -28,19 +28,19 @@ template <int kStreams, bool kColumns, bool kExact>
 __device__ void Normalise(const float (&m)[kStreams][kStreams], const float (&others)[kStreams], float eps, float (&scale)[kStreams]) {
 #pragma unroll
   for (int i = 0; i < kStreams; ++i) {
-    float sum = 0.0f;
+    float sum[2] = {};  // even and odd: shorter than one after the other
 #pragma unroll
     for (int j = 0; j < kStreams; ++j) {
       const float value = kColumns ? m[j][i] : m[i][j];
-      sum = j == 0 ? value * others[0] : __fmaf_rn(value, others[j], sum);
+      sum[j % 2] = j < 2 ? value * others[j] : __fmaf_rn(value, others[j], sum[j % 2]);
     }
-    const float divisor = __fmaf_rn(scale[i], sum, eps);
+    const float divisor = __fmaf_rn(scale[i], sum[0] + sum[1], eps);
     scale[i] *= kExact ? Inverse(divisor) : ApproximateInverse(divisor);
   }
 }
 
-// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. c[j][k]; sums run in ascending order. Scales of rows
-// and columns are kept apart from the matrix until the end: so rounding does not add up over the iterations.
+// C = softmax over rows + eps; columns; then iters - 1 times rows and columns. c[j][k]. Scales of rows and columns
+// are kept apart from the matrix until the end: so rounding does not add up over the iterations.
 template <int kStreams>
 __device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
   constexpr int kExactIters = 2;
@@ -79,26 +79,36 @@ __device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
   }
 }
 
-// product: the outputs in order, then the row's square sum.
+constexpr int Outputs(int streams) { return (2 + streams) * streams; }
+
+// What lane o of the warp needs for output o; nobody's result, so it can be read early.
 template <int kStreams>
-__device__ void FinishMixes(const HcMixParams& p, int64_t row, const float* product) {
-  constexpr int kOutputs = (2 + kStreams) * kStreams;
+struct OutputScale {
+  float scale = 0.0f, base = 0.0f;
+
+  __device__ OutputScale(const HcMixParams& p, int o) {
+    if (o >= Outputs(kStreams)) return;
+    scale = p.scale[o < kStreams ? 0 : o < 2 * kStreams ? 1 : 2];
+    base = p.base[o];
+  }
+};
+
+// product: lane o's output, then that of lane Outputs(), the row's square sum.
+template <int kStreams>
+__device__ void FinishMixes(const HcMixParams& p, int64_t row, float product, const OutputScale<kStreams>& output) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float rms = 1.0f / sqrtf(product[kOutputs] / static_cast<float>(kStreams * p.hidden) + p.norm_eps);
+  const float squares = __shfl_sync(0xFFFFFFFFu, product, Outputs(kStreams));
+  const float rms = 1.0f / sqrtf(squares / static_cast<float>(kStreams * p.hidden) + p.norm_eps);
+  const float mix = product * rms * output.scale + output.base;
   float c[kStreams][kStreams];
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) {
-      const int o = 2 * kStreams + j * kStreams + k;
-      c[j][k] = product[o] * rms * p.scale[2] + p.base[o];
-    }
+    for (int k = 0; k < kStreams; ++k) c[j][k] = __shfl_sync(0xFFFFFFFFu, mix, 2 * kStreams + j * kStreams + k);
   }
   Sinkhorn<kStreams>(c, p.hc_eps, p.sinkhorn_iters);
-  if (lane < kStreams) {
-    p.pre[row * kStreams + lane] = Sigmoid(product[lane] * rms * p.scale[0] + p.base[lane]) + p.hc_eps;
-    p.post[row * kStreams + lane] = 2.0f * Sigmoid(product[kStreams + lane] * rms * p.scale[1] + p.base[kStreams + lane]);
-  }
+  if (lane < kStreams) p.pre[row * kStreams + lane] = Sigmoid(mix) + p.hc_eps;
+  if (lane >= kStreams && lane < 2 * kStreams) p.post[row * kStreams + lane - kStreams] = 2.0f * Sigmoid(mix);
   if (lane != 0) return;
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {

@@ -74,6 +74,15 @@ __global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, floa
   }
 }
 
+// Lane o of a warp: product o of the row, slices in order.
+__device__ float JoinSlices(const float* partial, int64_t row, int num_slices, int products, int o) {
+  float sum = 0.0f;
+  if (o >= products) return sum;
+#pragma unroll 32
+  for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * products + o];
+  return sum;
+}
+
 // grid (rows, 2): the mixes and the collapse of a row do not wait for each other.
 template <int kStreams>
 __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const float* partial, int num_slices) {
@@ -81,51 +90,54 @@ __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const 
   __shared__ float shared[kThreads / kWarp];
   const int64_t row = blockIdx.x;
   if (blockIdx.y == 0) {
-    constexpr int kProducts = Products(kStreams);
-    __shared__ float product[kProducts];
-    if (threadIdx.x < kProducts) {
-      // Slices in order.
-      float sum = 0.0f;
-      for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kProducts + threadIdx.x];
-      product[threadIdx.x] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x < kWarp) FinishMixes<kStreams>(p, row, product);
+    const int lane = static_cast<int>(threadIdx.x);
+    if (lane >= kWarp) return;
+    const OutputScale<kStreams> output(p, lane);
+    FinishMixes<kStreams>(p, row, JoinSlices(partial, row, num_slices, Products(kStreams), lane), output);
   } else {
     Collapse<kStreams>(p.x + row * kStreams * p.hidden, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps,
                        p.collapsed + row * p.hidden, shared);
   }
 }
 
-// After TensorMix: one warp finishes the mixes while the others scale the collapsed row. grid (rows)
-__global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixParams p, const float* partial, int num_slices) {
-  ptx::GridBegin();
-  __shared__ float product[kHcPartial];
-  const int64_t row = blockIdx.x;
-  if (threadIdx.x >= kThreads) {
-    const int lane = static_cast<int>(threadIdx.x) - kThreads;
-    if (lane < kHcPartial - 1) {
-      // Slices in order.
-      float sum = 0.0f;
-#pragma unroll 20
-      for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kHcPartial + lane];
-      product[lane] = sum;
-    }
-    __syncwarp();
-    FinishMixes<kHcStreams>(p, row, product);
-    return;
-  }
-  auto* out = reinterpret_cast<float4*>(p.collapsed + row * p.hidden);
+// Scales a collapsed row, which TensorMix left unscaled, by kThreads threads. What it reads is asked for before the sum is known.
+__device__ void ScaleCollapsed(const HcMixParams& p, const float* partial, int64_t row, int num_slices) {
+  constexpr int kHeld = 5;
+  const int t = static_cast<int>(threadIdx.x), units = static_cast<int>(p.hidden / 4);
   const auto* weight = reinterpret_cast<const float4*>(p.norm_weight);
-  float sum = 0.0f;
-#pragma unroll 20
-  for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * kHcPartial + kHcPartial - 1];
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
-#pragma unroll 5
-  for (int64_t i = threadIdx.x; i < p.hidden / 4; i += kThreads) {
-    const float4 v = out[i], w = weight[i];
-    out[i] = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+  float4 w[kHeld] = {}, v[kHeld] = {};
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (t + i * kThreads < units) w[i] = weight[t + i * kThreads];
   }
+  ptx::GridWait();
+  auto* out = reinterpret_cast<float4*>(p.collapsed + row * p.hidden);
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (t + i * kThreads < units) v[i] = out[t + i * kThreads];
+  }
+  const float sum = JoinSlices(partial, row, num_slices, kHcPartial, kHcPartial - 1);
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
+  const auto scaled = [&](const float4& x, const float4& by) {
+    return make_float4(x.x * scale * by.x, x.y * scale * by.y, x.z * scale * by.z, x.w * scale * by.w);
+  };
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (t + i * kThreads < units) out[t + i * kThreads] = scaled(v[i], w[i]);
+  }
+  for (int i = t + kHeld * kThreads; i < units; i += kThreads) out[i] = scaled(out[i], weight[i]);
+}
+
+// After TensorMix: one warp finishes the mixes while the others scale the collapsed row. grid (rows), the last row first: its
+// channels are in the cache yet.
+__global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixParams p, const float* partial, int num_slices) {
+  ptx::GridTrigger();
+  const int64_t row = p.rows - 1 - blockIdx.x;
+  if (threadIdx.x < kThreads) return ScaleCollapsed(p, partial, row, num_slices);
+  const int lane = static_cast<int>(threadIdx.x) - kThreads;
+  const OutputScale<kHcStreams> output(p, lane);
+  ptx::GridWait();
+  FinishMixes<kHcStreams>(p, row, JoinSlices(partial, row, num_slices, kHcPartial, lane), output);
 }
 
 void TensorHcMix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {

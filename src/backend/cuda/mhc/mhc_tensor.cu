@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block takes up to 32 rows and a slice of 256 channels of every stream; its eight warps take groups of 16 channels. Rows
-// are the M of mma.sync, outputs its N. A lane reads four neighbouring channels at a time and gives them to two steps of
-// eight: which channel stands at which K does not matter as long as both operands agree. Inputs pass through shared memory,
-// where every lane has places of its own, so that a whole group is on its way before the first is used.
+// A warp takes 16 rows and a group of 16 channels of every stream at a time: rows are the M of mma.sync, outputs its N. Inputs and
+// weights pass through shared memory as units of four channels, so that much is on its way and ldmatrix hands them out as operands.
+//
+// Few rows: a warp a group, a block a slice, so that one row keeps as many multiprocessors busy as there are slices. Many rows: a
+// block keeps the weights of its slice, and each of its warps walks through tiles of rows.
 #include "backend/cuda/mhc/mhc_tensor.h"
+
+#include <algorithm>
 
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch_after.h"
@@ -14,13 +17,11 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kGroup = 16;        // channels
-constexpr int kSliceGroups = 16;
+constexpr int kGroup = 16;  // channels
+constexpr int kSliceGroups = 10;
 constexpr int kTileRows = 16;
 constexpr int kOutputTiles = kHcOutputs / 8;
-constexpr int64_t kManyRows = 512;  // from here on blocks are plenty
+constexpr int64_t kManyRows = 512;  // from here on warps are plenty
 
 // TF32 parts of a value; their sum is the value but for its last two bits.
 struct Parts {
@@ -39,157 +40,21 @@ struct Sums {
   float low[kOutputTiles][4];
 };
 
-// Eight channels: component 2 step and 2 step + 1 of what the lanes hold.
-__device__ void Multiply(const float2 (&x)[2], const Parts (&w)[kOutputTiles][2], Sums& sums) {
-  Parts a[4];  // rows g, g + 8 of K c, then of K c + 4
+// Eight channels.
+__device__ void Multiply(const uint32_t (&x)[4], const uint32_t (&w)[kOutputTiles][2], Sums& sums) {
+  uint32_t high[4], low[4];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    a[h] = Split(x[h].x);
-    a[2 + h] = Split(x[h].y);
-  }
-  const uint32_t high[4] = {a[0].high, a[1].high, a[2].high, a[3].high}, low[4] = {a[0].low, a[1].low, a[2].low, a[3].low};
-#pragma unroll
-  for (int t = 0; t < kOutputTiles; ++t) {
-    ptx::MmaTf32(sums.high[t], high, w[t][0].high, w[t][1].high);
-    ptx::MmaTf32(sums.low[t], high, w[t][0].low, w[t][1].low);
-    ptx::MmaTf32(sums.low[t], low, w[t][0].high, w[t][1].high);
-  }
-}
-
-// Square sums of a lane's two rows.
-struct Squares {
-  float row[2];
-  float collapsed[2];
-};
-
-__device__ float AddSquares(float sum, const float4& v) {
-  return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
-}
-__device__ float4 AddScaled(const float4& sum, float weight, const float4& v) {
-  return make_float4(__fmaf_rn(weight, v.x, sum.x), __fmaf_rn(weight, v.y, sum.y), __fmaf_rn(weight, v.z, sum.z),
-                     __fmaf_rn(weight, v.w, sum.w));
-}
-
-// What a lane needs of a group, on its way: of each stream its inputs, [8 rows], then its weights, [8 outputs]; and where rows are
-// expanded, what the sublayer made of them.
-template <int kTiles, bool kExpand>
-struct Staged {
-  float4 streams[kHcStreams][kTiles * 2 + kOutputTiles][kWarp];
-};
-template <int kTiles>
-struct Staged<kTiles, true> {
-  float4 streams[kHcStreams][kTiles * 2 + kOutputTiles][kWarp];
-  float4 y[kTiles * 2][kWarp];
-};
-
-template <int kTiles, bool kExpand>
-__device__ void StartStream(const HcMixParams& p, const HcExpandParams& e, int64_t first_row, int64_t channel, int s,
-                            Staged<kTiles, kExpand>& staged) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, last = static_cast<int>(p.rows) - 1;
-#pragma unroll
-  for (int i = 0; i < kTiles * 2; ++i) {
-    const int row = static_cast<int>(first_row) + i * 8 + lane / 4;
-    const float* x = p.x + (int64_t{min(row, last)} * kHcStreams + s) * p.hidden + channel;
-    ptx::CopyUnit(&staged.streams[s][i][lane], x, row <= last ? 16 : 0);
-    if constexpr (kExpand) {
-      if (s == 0) ptx::CopyUnit(&staged.y[i][lane], e.y + int64_t{min(row, last)} * p.hidden + channel, row <= last ? 16 : 0);
-    }
+  for (int i = 0; i < 4; ++i) {
+    const Parts parts = Split(__uint_as_float(x[i]));
+    high[i] = parts.high;
+    low[i] = parts.low;
   }
 #pragma unroll
   for (int t = 0; t < kOutputTiles; ++t) {
-    const float* fn = static_cast<const float*>(p.fn.data) + ((t * 8 + lane / 4) * int64_t{kHcStreams} + s) * p.hidden + channel;
-    ptx::CopyUnit(&staged.streams[s][kTiles * 2 + t][lane], fn, 16);
-  }
-}
-
-__device__ float2 ReadPair(const float4* four, int step) {
-  float2 pair;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(ptx::SharedAddress(four) + 8 * step));
-  return pair;
-}
-
-// Ordered against ReadPair, which the compiler takes for a read of nothing.
-__device__ void WriteFour(float4* four, const float4& v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(ptx::SharedAddress(four)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
-               : "memory");
-}
-
-// The group's rows expanded, in their places and in memory; in the order of operations of HcExpandKernel.
-template <int kTiles>
-__device__ void ExpandGroup(const HcExpandParams& e, int64_t first_row, int64_t channel, Staged<kTiles, true>& staged) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll 1
-  for (int i = 0; i < kTiles * 2; ++i) {
-    const int64_t row = first_row + i * 8 + lane / 4;
-    if (row >= e.rows) break;
-    const float4 y = staged.y[i][lane];
-    float4 old[kHcStreams];
-#pragma unroll
-    for (int j = 0; j < kHcStreams; ++j) old[j] = staged.streams[j][i][lane];
-#pragma unroll
-    for (int k = 0; k < kHcStreams; ++k) {
-      const float post = e.post[row * kHcStreams + k];
-      float4 value = make_float4(post * y.x, post * y.y, post * y.z, post * y.w);
-#pragma unroll
-      for (int j = 0; j < kHcStreams; ++j) {
-        const float comb = e.comb[(row * kHcStreams + j) * kHcStreams + k];
-        value.x += comb * old[j].x;
-        value.y += comb * old[j].y;
-        value.z += comb * old[j].z;
-        value.w += comb * old[j].w;
-      }
-      WriteFour(&staged.streams[k][i][lane], value);
-      *reinterpret_cast<float4*>(e.x + (row * kHcStreams + k) * e.hidden + channel) = value;
-    }
-  }
-}
-
-// One group of channels, all streams; meanwhile the group at `next` starts, if there is one (-1: none).
-template <int kTiles, bool kExpand>
-__device__ void AddGroup(const HcMixParams& p, const HcExpandParams& e, int64_t first_row, int64_t channel, int64_t next,
-                         Staged<kTiles, kExpand>& staged, Sums (&sums)[kTiles], Squares (&squares)[kTiles]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4;
-  float4 mixed[kTiles][2] = {};
-  if constexpr (kExpand) {
-    ptx::WaitForCopyGroups<0>();
-    ExpandGroup<kTiles>(e, first_row, channel, staged);
-  }
-#pragma unroll 1
-  for (int s = 0; s < kHcStreams; ++s) {
-    ptx::WaitForCopyGroups<kHcStreams - 1>();
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      Parts parts[kOutputTiles][2];
-#pragma unroll
-      for (int t = 0; t < kOutputTiles; ++t) {
-        const float2 w = ReadPair(&staged.streams[s][kTiles * 2 + t][lane], step);
-        parts[t][0] = Split(w.x);
-        parts[t][1] = Split(w.y);
-      }
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        // Read anew for each step: there are no registers to keep it.
-        float2 pair[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) pair[h] = ReadPair(&staged.streams[s][2 * tile + h][lane], step);
-        Multiply(pair, parts, sums[tile]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kTiles * 2; ++i) {
-      const float weight = p.collapse[min(first_row + i * 8 + g, p.rows - 1) * kHcStreams + s];
-      const float4 x = staged.streams[s][i][lane];
-      squares[i / 2].row[i % 2] = AddSquares(squares[i / 2].row[i % 2], x);
-      mixed[i / 2][i % 2] = AddScaled(mixed[i / 2][i % 2], weight, x);
-    }
-    if (next >= 0) StartStream<kTiles, kExpand>(p, e, first_row, next, s, staged);
-    ptx::EndCopyGroup();
-  }
-#pragma unroll
-  for (int i = 0; i < kTiles * 2; ++i) {
-    const int64_t row = first_row + i * 8 + g;
-    squares[i / 2].collapsed[i % 2] = AddSquares(squares[i / 2].collapsed[i % 2], mixed[i / 2][i % 2]);
-    if (row < p.rows) *reinterpret_cast<float4*>(p.collapsed + row * p.hidden + channel) = mixed[i / 2][i % 2];
+    const Parts b0 = Split(__uint_as_float(w[t][0])), b1 = Split(__uint_as_float(w[t][1]));
+    ptx::MmaTf32(sums.high[t], high, b0.high, b1.high);
+    ptx::MmaTf32(sums.low[t], high, b0.low, b1.low);
+    ptx::MmaTf32(sums.low[t], low, b0.high, b1.high);
   }
 }
 
@@ -198,70 +63,350 @@ __device__ float QuadSum(float value) {
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
 
-// grid (slices, rows / (16 kTiles))
-template <int kTiles, bool kExpand>
-__global__ void __launch_bounds__(kThreads, 2)
-    TensorMixKernel(const __grid_constant__ HcMixParams p, const __grid_constant__ HcExpandParams e, float* partial) {
-  ptx::GridBegin();
-  constexpr int kRows = kTiles * kTileRows;
-  union Shared {
-    Staged<kTiles, kExpand> staged[kWarps];
-    float partial[kWarps][kRows][kHcPartial];
-  };
-  extern __shared__ float4 raw[];
-  auto& shared = *reinterpret_cast<Shared*>(raw);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp, g = lane / 4, c = lane % 4;
-  const int64_t first_row = int64_t{blockIdx.y} * kRows, first_group = int64_t{blockIdx.x} * kSliceGroups;
-  const int64_t groups = min(p.hidden / kGroup, first_group + kSliceGroups);
-  const auto channel = [&](int64_t group) { return group < groups ? group * kGroup + 4 * c : -1; };
-  Sums sums[kTiles] = {};
-  Squares squares[kTiles] = {};
-  for (int s = 0; s < kHcStreams; ++s) {
-    if (channel(first_group + warp) >= 0) {
-      StartStream<kTiles, kExpand>(p, e, first_row, channel(first_group + warp), s, shared.staged[warp]);
-    }
-    ptx::EndCopyGroup();
-  }
-  for (int64_t group = first_group + warp; group < groups; group += kWarps) {
-    AddGroup<kTiles, kExpand>(p, e, first_row, channel(group), channel(group + kWarps), shared.staged[warp], sums, squares);
-  }
-  ptx::WaitForCopyGroups<0>();
-  __syncthreads();
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
+// A group in one stream: of rows 0 .. 7 and 8 .. 15, of eight outputs each, units of four channels, at Place.
+using StagedInputs = float4[2][kWarp];
+using StagedWeights = float4[kOutputTiles][kWarp];
+
+// Unit `unit` of four of row (or output) r of eight: ldmatrix reads one unit of eight rows at a time, which lie in different banks.
+__device__ int Place(int r, int unit) { return r * 4 + (unit ^ r / 2); }
+
+// The unit that a lane copies: of row lane / 4.
+__device__ int LanePlace() {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  return Place(lane / 4, lane % 4);
+}
+__device__ int LaneChannel(int group) { return group * kGroup + static_cast<int>(threadIdx.x) % 4 * 4; }
+
+// The rows of a tile that a lane looks after: lane / 4 and that and 8.
+struct LaneRows {
+  int row[2];  // the last one of all where there is none
+  bool is_row[2];
+
+  __device__ LaneRows(const HcMixParams& p, int first_row) {
+    const int rows = static_cast<int>(p.rows);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float* out = shared.partial[warp][tile * kTileRows + h * 8 + g];
-#pragma unroll
-      for (int t = 0; t < kOutputTiles; ++t) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) out[t * 8 + 2 * c + e] = sums[tile].high[t][2 * h + e] + sums[tile].low[t][2 * h + e];
-      }
-      const float row = QuadSum(squares[tile].row[h]), collapsed = QuadSum(squares[tile].collapsed[h]);
-      if (c == 0) out[kHcOutputs] = row;
-      if (c == 1) out[kHcOutputs + 1] = collapsed;
+      const int at = first_row + h * 8 + static_cast<int>(threadIdx.x) % kWarp / 4;
+      is_row[h] = at < rows;
+      row[h] = min(at, rows - 1);
     }
   }
+  __device__ const float* Inputs(const HcMixParams& p, int h) const { return p.x + int64_t{row[h]} * kHcStreams * p.hidden; }
+};
+
+__device__ void StartWeights(const HcMixParams& p, int group, int s, StagedWeights& staged) {
+  const int output = static_cast<int>(threadIdx.x) % kWarp / 4;
+#pragma unroll
+  for (int t = 0; t < kOutputTiles; ++t) {
+    const float* fn = static_cast<const float*>(p.fn.data) + ((t * 8 + output) * int64_t{kHcStreams} + s) * p.hidden;
+    ptx::CopyUnit(&staged[t][LanePlace()], fn + LaneChannel(group), 16);
+  }
+}
+
+// What a lane holds of a tile's results, of a group or added up: outputs as mma.sync leaves them, square sums of its two rows.
+struct Results {
+  float outputs[kOutputTiles][4];
+  float row[2];
+  float collapsed[2];
+
+  __device__ void Add(const Results& other) {
+#pragma unroll
+    for (int t = 0; t < kOutputTiles; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) outputs[t][e] += other.outputs[t][e];
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      row[h] += other.row[h];
+      collapsed[h] += other.collapsed[h];
+    }
+  }
+};
+
+// One group: Stream is called for each stream in order. Of its rows a lane holds channel lane % 4 of each unit.
+struct GroupSums {
+  static constexpr int kUnits = kGroup / 4;
+  Sums sums = {};
+  float mixed[2][kUnits] = {};
+  float squares[2] = {};
+
+  // Behind a barrier of the warp that all copied.
+  __device__ void Stream(const StagedInputs& inputs, const StagedWeights& weights, const float (&collapse)[2]) {
+    const int r = static_cast<int>(threadIdx.x) % 8, matrix = static_cast<int>(threadIdx.x) % kWarp / 8;
+    uint32_t x[2][4], w[kOutputTiles][4];
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      ptx::LoadMatrices(ptx::SharedAddress(&inputs[matrix % 2][Place(r, 2 * step + matrix / 2)]), x[step]);
+    }
+#pragma unroll
+    for (int t = 0; t < kOutputTiles; ++t) ptx::LoadMatrices(ptx::SharedAddress(&weights[t][Place(r, matrix)]), w[t]);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      uint32_t b[kOutputTiles][2];
+#pragma unroll
+      for (int t = 0; t < kOutputTiles; ++t) {
+        b[t][0] = w[t][2 * step];
+        b[t][1] = w[t][2 * step + 1];
+      }
+      Multiply(x[step], b, sums);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int unit = 0; unit < kUnits; ++unit) {
+        const float value = __uint_as_float(x[unit / 2][h + unit % 2 * 2]);
+        squares[h] = __fmaf_rn(value, value, squares[h]);
+        mixed[h][unit] = __fmaf_rn(collapse[h], value, mixed[h][unit]);
+      }
+    }
+  }
+
+  // Stores the collapsed channels.
+  __device__ Results Finish(const HcMixParams& p, const LaneRows& rows, int group) const {
+    Results results;
+#pragma unroll
+    for (int t = 0; t < kOutputTiles; ++t) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) results.outputs[t][e] = sums.high[t][e] + sums.low[t][e];
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float collapsed = 0.0f;
+#pragma unroll
+      for (int unit = 0; unit < kUnits; ++unit) collapsed = __fmaf_rn(mixed[h][unit], mixed[h][unit], collapsed);
+      results.row[h] = QuadSum(squares[h]);
+      results.collapsed[h] = QuadSum(collapsed);
+      if (!rows.is_row[h]) continue;
+      float* out = p.collapsed + int64_t{rows.row[h]} * p.hidden + group * kGroup + threadIdx.x % 4;
+#pragma unroll
+      for (int unit = 0; unit < kUnits; ++unit) out[4 * unit] = mixed[h][unit];
+    }
+    return results;
+  }
+};
+
+// Calls store(h, o, value) for each of the lane's results.
+template <typename Store>
+__device__ void ForResults(const Results& results, const Store& store) {
+  const int c = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int t = 0; t < kOutputTiles; ++t) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) store(h, t * 8 + 2 * c + e, results.outputs[t][2 * h + e]);
+    }
+    if (c == 0) store(h, kHcOutputs, results.row[h]);
+    if (c == 1) store(h, kHcOutputs + 1, results.collapsed[h]);
+  }
+}
+
+// The collapse weights of a lane's rows.
+__device__ void ReadCollapse(const HcMixParams& p, const LaneRows& rows, float (&collapse)[kHcStreams][2]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float4 of_row = reinterpret_cast<const float4*>(p.collapse)[rows.row[h]];
+    collapse[0][h] = of_row.x, collapse[1][h] = of_row.y, collapse[2][h] = of_row.z, collapse[3][h] = of_row.w;
+  }
+}
+
+// A row's four channels of every stream expanded, in the order of operations of HcExpandKernel.
+__device__ void Expand(const HcExpandParams& p, int row, const float4& y, float4 (&x)[kHcStreams]) {
+  const float4 of_y = reinterpret_cast<const float4*>(p.post)[row];
+  const float post[kHcStreams] = {of_y.x, of_y.y, of_y.z, of_y.w};
+  float4 expanded[kHcStreams];
+#pragma unroll
+  for (int k = 0; k < kHcStreams; ++k) expanded[k] = make_float4(post[k] * y.x, post[k] * y.y, post[k] * y.z, post[k] * y.w);
+#pragma unroll
+  for (int j = 0; j < kHcStreams; ++j) {
+    const float4 of_x = reinterpret_cast<const float4*>(p.comb)[row * kHcStreams + j];
+    const float comb[kHcStreams] = {of_x.x, of_x.y, of_x.z, of_x.w};
+#pragma unroll
+    for (int k = 0; k < kHcStreams; ++k) {
+      expanded[k].x += comb[k] * x[j].x;
+      expanded[k].y += comb[k] * x[j].y;
+      expanded[k].z += comb[k] * x[j].z;
+      expanded[k].w += comb[k] * x[j].w;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kHcStreams; ++k) x[k] = expanded[k];
+}
+
+constexpr int kFewThreads = kSliceGroups * kWarp;
+
+struct FewShared {
+  StagedInputs inputs[kSliceGroups][kHcStreams];
+  union {
+    StagedWeights weights[kSliceGroups][kHcStreams];
+    float partial[kSliceGroups][kTileRows][kHcPartial];
+  };
+};
+
+// Expands what a lane copied of its rows, in its place, and stores it.
+__device__ void ExpandStaged(const HcExpandParams& e, const LaneRows& rows, int group, StagedInputs (&staged)[kHcStreams]) {
+  const int channel = LaneChannel(group), place = LanePlace();
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float4 x[kHcStreams];
+#pragma unroll
+    for (int s = 0; s < kHcStreams; ++s) x[s] = staged[s][h][place];
+    Expand(e, rows.row[h], *reinterpret_cast<const float4*>(e.y + int64_t{rows.row[h]} * e.hidden + channel), x);
+#pragma unroll
+    for (int s = 0; s < kHcStreams; ++s) {
+      staged[s][h][place] = x[s];
+      if (rows.is_row[h]) *reinterpret_cast<float4*>(e.x + (int64_t{rows.row[h]} * kHcStreams + s) * e.hidden + channel) = x[s];
+    }
+  }
+}
+
+// grid (slices, tiles of rows)
+template <bool kExpand>
+__global__ void __launch_bounds__(kFewThreads, 2)
+    FewRowsKernel(const __grid_constant__ HcMixParams p, const __grid_constant__ HcExpandParams e, float* partial) {
+  extern __shared__ float4 raw[];
+  auto& shared = *reinterpret_cast<FewShared*>(raw);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first_row = static_cast<int>(blockIdx.y) * kTileRows, first_group = static_cast<int>(blockIdx.x) * kSliceGroups;
+  const int groups = min(static_cast<int>(p.hidden) / kGroup - first_group, kSliceGroups);
+  ptx::GridTrigger();
+  const int group = first_group + warp;
+  for (int s = 0; s < kHcStreams && warp < groups; ++s) StartWeights(p, group, s, shared.weights[warp][s]);
+  ptx::GridWait();
+  Results results;
+  if (warp < groups) {
+    const LaneRows rows(p, first_row);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* x = rows.Inputs(p, h) + LaneChannel(group);
+      for (int s = 0; s < kHcStreams; ++s) ptx::CopyUnit(&shared.inputs[warp][s][h][LanePlace()], x + s * p.hidden, 16);
+    }
+    float collapse[kHcStreams][2];
+    ReadCollapse(p, rows, collapse);
+    ptx::WaitForCopies();
+    if constexpr (kExpand) ExpandStaged(e, rows, group, shared.inputs[warp]);
+    __syncwarp();
+    GroupSums sums;
+#pragma unroll
+    for (int s = 0; s < kHcStreams; ++s) sums.Stream(shared.inputs[warp][s], shared.weights[warp][s], collapse[s]);
+    results = sums.Finish(p, rows, group);
+  }
+  __syncthreads();  // all weights are read
+  if (warp < groups) ForResults(results, [&](int h, int o, float value) { shared.partial[warp][h * 8 + lane / 4][o] = value; });
   __syncthreads();
-  for (int at = static_cast<int>(threadIdx.x); at < kRows * kHcPartial; at += kThreads) {
+  for (int at = static_cast<int>(threadIdx.x); at < kTileRows * kHcPartial; at += kFewThreads) {
     const int row = at / kHcPartial, o = at % kHcPartial;
     if (first_row + row >= p.rows) break;
     float sum = shared.partial[0][row][o];
 #pragma unroll
-    for (int w = 1; w < kWarps; ++w) sum += shared.partial[w][row][o];
-    partial[((first_row + row) * gridDim.x + blockIdx.x) * kHcPartial + o] = sum;
+    for (int g = 1; g < kSliceGroups; ++g) sum = g < groups ? sum + shared.partial[g][row][o] : sum;
+    partial[(int64_t{first_row + row} * gridDim.x + blockIdx.x) * kHcPartial + o] = sum;
   }
 }
 
-template <int kTiles, bool kExpand>
-void Launch(Context& context, const HcMixParams& p, const HcExpandParams& expand, float* partial) {
-  constexpr int kRows = kTiles * kTileRows;
-  const dim3 grid(static_cast<unsigned>(TensorMixSlices(p)), static_cast<unsigned>((p.rows + kRows - 1) / kRows));
-  constexpr int kBytes = kWarps * sizeof(Staged<kTiles, kExpand>);
-  static_assert(kBytes >= int{sizeof(float)} * kWarps * kRows * kHcPartial);
-  context.Record(cudaFuncSetAttribute(TensorMixKernel<kTiles, kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+template <bool kExpand>
+void LaunchFew(Context& context, const HcMixParams& p, const HcExpandParams& expand, float* partial) {
+  context.Record(cudaFuncSetAttribute(FewRowsKernel<kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(FewShared)),
                  "mixes: shared memory");
-  LaunchAfter(context, TensorMixKernel<kTiles, kExpand>, grid, kThreads, kBytes, p, expand, partial);
+  const dim3 grid(static_cast<unsigned>(TensorMixSlices(p)), static_cast<unsigned>((p.rows + kTileRows - 1) / kTileRows));
+  LaunchAfter(context, FewRowsKernel<kExpand>, grid, kFewThreads, sizeof(FewShared), p, expand, partial);
+}
+
+constexpr int kManyWarps = 8;
+constexpr int kManyThreads = kManyWarps * kWarp;
+constexpr int kRing = 6;  // streams of a warp that are on their way
+
+struct ManyShared {
+  StagedWeights weights[kSliceGroups][kHcStreams];
+  StagedInputs inputs[kManyWarps][kRing];
+};
+
+// Walks a warp's inputs, tile after tile, group after group, stream after stream, ahead of what is multiplied.
+class InputReader {
+ public:
+  __device__ InputReader(const HcMixParams& p, int first_group, int groups, int first_tile, int tile_step)
+      : p_(p), first_group_(first_group), groups_(groups), tile_(first_tile), tile_step_(tile_step) {
+    FindRows();
+  }
+
+  // Starts the next copies, if there are any, which are of stream s; a group of copies in any case.
+  __device__ void Start(int s, StagedInputs& to) {
+    if (tile_ * kTileRows < static_cast<int>(p_.rows)) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) ptx::CopyUnit(&to[h][LanePlace()], from_[h] + s * p_.hidden, 16);
+      if (s == kHcStreams - 1) NextGroup();
+    }
+    ptx::EndCopyGroup();
+  }
+
+ private:
+  __device__ void NextGroup() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) from_[h] += kGroup;
+    if (++group_ < groups_) return;
+    tile_ += tile_step_;
+    FindRows();
+  }
+  __device__ void FindRows() {
+    const LaneRows rows(p_, tile_ * kTileRows);
+    group_ = 0;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) from_[h] = rows.Inputs(p_, h) + LaneChannel(first_group_);
+  }
+
+  const HcMixParams& p_;
+  const int first_group_, groups_;
+  int tile_, group_;
+  const int tile_step_;
+  const float* from_[2];
+};
+
+// grid (slices, any); tiles of rows go round the warps of a slice's blocks
+__global__ void __launch_bounds__(kManyThreads, 2) ManyRowsKernel(const __grid_constant__ HcMixParams p, float* partial) {
+  extern __shared__ float4 raw[];
+  auto& shared = *reinterpret_cast<ManyShared*>(raw);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int first_group = static_cast<int>(blockIdx.x) * kSliceGroups;
+  const int groups = min(static_cast<int>(p.hidden) / kGroup - first_group, kSliceGroups);
+  ptx::GridTrigger();
+  for (int i = warp; i < groups * kHcStreams; i += kManyWarps) {
+    StartWeights(p, first_group + i / kHcStreams, i % kHcStreams, shared.weights[i / kHcStreams][i % kHcStreams]);
+  }
+  ptx::GridWait();
+  const int tile_step = static_cast<int>(gridDim.y) * kManyWarps, first_tile = static_cast<int>(blockIdx.y) * kManyWarps + warp;
+  InputReader reader(p, first_group, groups, first_tile, tile_step);
+  for (int i = 0; i < kRing; ++i) reader.Start(i % kHcStreams, shared.inputs[warp][i]);
+  ptx::WaitForCopyGroups<kRing - 1>();  // the weights are among the first
+  __syncthreads();
+  int slot = 0;
+  for (int tile = first_tile; tile * kTileRows < static_cast<int>(p.rows); tile += tile_step) {
+    const LaneRows rows(p, tile * kTileRows);
+    float collapse[kHcStreams][2];
+    ReadCollapse(p, rows, collapse);
+    Results totals;
+#pragma unroll 1
+    for (int group = 0; group < groups; ++group) {
+      GroupSums sums;
+#pragma unroll
+      for (int s = 0; s < kHcStreams; ++s) {
+        ptx::WaitForCopyGroups<kRing - 1>();
+        __syncwarp();
+        sums.Stream(shared.inputs[warp][slot], shared.weights[group][s], collapse[s]);
+        __syncwarp();  // all have read their parts of the slot
+        reader.Start((s + kRing) % kHcStreams, shared.inputs[warp][slot]);
+        slot = slot + 1 == kRing ? 0 : slot + 1;
+      }
+      const Results results = sums.Finish(p, rows, first_group + group);
+      if (group == 0) {
+        totals = results;
+      } else {
+        totals.Add(results);
+      }
+    }
+    ForResults(totals, [&](int h, int o, float value) {
+      if (rows.is_row[h]) partial[(int64_t{rows.row[h]} * gridDim.x + blockIdx.x) * kHcPartial + o] = value;
+    });
+  }
 }
 
 }  // namespace
@@ -275,14 +420,14 @@ int TensorMixSlices(const HcMixParams& p) {
 bool TensorMixExpands(const HcMixParams& p) { return TensorMixTakes(p) && p.rows < kManyRows; }
 
 void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial) {
-  // How many rows share the weights does not show in their sums.
-  if (p.rows >= kManyRows) {
-    Launch<2, false>(context, p, {}, partial);
-  } else if (expand == nullptr) {
-    Launch<1, false>(context, p, {}, partial);
-  } else {
-    Launch<1, true>(context, p, *expand, partial);
-  }
+  // Which kernel runs does not show in a row's sums.
+  if (p.rows < kManyRows && expand == nullptr) return LaunchFew<false>(context, p, {}, partial);
+  if (p.rows < kManyRows) return LaunchFew<true>(context, p, *expand, partial);
+  context.Record(cudaFuncSetAttribute(ManyRowsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(ManyShared)),
+                 "mixes: shared memory");
+  const auto slices = static_cast<unsigned>(TensorMixSlices(p)), tiles = static_cast<unsigned>((p.rows + kTileRows - 1) / kTileRows);
+  const unsigned blocks = std::clamp(2 * static_cast<unsigned>(context.num_sms()) / slices, 1u, (tiles + kManyWarps - 1) / kManyWarps);
+  LaunchAfter(context, ManyRowsKernel, dim3(slices, blocks), kManyThreads, sizeof(ManyShared), p, partial);
 }
 
 }  // namespace deepinfer::backend::cuda
