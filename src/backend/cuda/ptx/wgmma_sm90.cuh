@@ -42,7 +42,14 @@ __device__ inline uint64_t SwizzledOperand(uint32_t shared_address) { return Swi
 template <int kColumns, int kCount>
 __device__ inline void Wgmma(float (&d)[kCount], const uint32_t (&a)[4], uint64_t b) {
   static_assert(kColumns / 2 <= kCount);
-  if constexpr (kColumns == 32) {
+  if constexpr (kColumns == 16) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7"
+        "}, {%8, %9, %10, %11}, %12, 1, 1, 1, 0;\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  } else if constexpr (kColumns == 32) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
@@ -99,7 +106,7 @@ __device__ inline void Wgmma(float (&d)[kCount], const uint32_t (&a)[4], uint64_
           "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
   } else {
-    static_assert(kColumns == 32, "no wgmma of this width is wrapped");
+    static_assert(kColumns == 16, "no wgmma of this width is wrapped");
   }
 }
 
