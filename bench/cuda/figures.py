@@ -53,7 +53,7 @@ def ops(lines, table):
         bound = {"GB/s": rows[0]["value"] if rows else None, "TFLOP/s": peaks[0]["value"]}.get(unit)
         rows.append(row(NAMES.get((op, unit), op), shape, float(value), unit, bound, note.split(", ")[0]))
     rows[1:1] = peaks
-    table["rows"] = rows
+    table["rows"] = rows + [r for r in table["rows"] if r["op"] == "cost of invariance"]  # has a table of its own
     share = lambda r: f"{100 * r['value'] / r['bound']:.0f} %" if r["bound"] else ""
     return [f"| {r['op']} | {r['shape']} | {r['value']:,.1f} | {r['unit']} | {share(r)} | {r['note']} |" for r in rows]
 
