@@ -196,6 +196,7 @@ void AnswerJob::FinishChoice(int choice, recipe::FinishKind kind) {
 
 void AnswerJob::Complete() {
   Annotate("ok");
+  Store();
   if (stream_) {
     setup_.responder->Write(sse_);
     setup_.responder->End();
@@ -211,6 +212,7 @@ void AnswerJob::Fail(recipe::FailureKind kind, const std::string& message) {
            : kind == recipe::FailureKind::kCancelled ? "cancelled"
                                                      : "error");
   setup_.answer->Fail(kind, message, sse());
+  Store();
   const int status = kind == recipe::FailureKind::kInternal ? 500 : kind == recipe::FailureKind::kDeadline ? 504 : 503;
   if (stream_) {
     setup_.responder->Write(sse_);
@@ -221,7 +223,9 @@ void AnswerJob::Fail(recipe::FailureKind kind, const std::string& message) {
   Close();
 }
 
+// Before the client sees the end: its next request may name this answer.
 void AnswerJob::Store() {
+  if (setup_.store == nullptr) return;
   std::string body = setup_.answer->Body();
   std::string output = "[]";
   if (const auto json = ParseJson(body, {.size_bytes_max = SIZE_MAX, .nodes_max = SIZE_MAX}); json.ok()) {
@@ -243,7 +247,6 @@ void AnswerJob::Annotate(std::string_view outcome) {
 // The last act: nothing of the answer is touched after it.
 void AnswerJob::Close() {
   closed_ = true;
-  if (setup_.store != nullptr) Store();
   record_.seconds = SecondsSince(setup_.request->received_at);
   if (setup_.record) setup_.record(record_);
   setup_.responder.reset();

@@ -41,6 +41,15 @@ TEST_F(StoredTest, ReadGoOnDelete) {
   EXPECT_EQ(TextAt(gone->WaitJson(), "error/code"), "previous_response_not_found");
 }
 
+// Who has an answer can go on from it at once: it is kept before its end is sent. A race, so many times.
+TEST_F(StoredTest, AnswersAreKeptBeforeTheyEnd) {
+  for (int i = 0; i < 200; ++i) {
+    const auto whole = Do("POST", "/v1/responses", R"({"model":"m","input":"x"})");
+    const std::string body = whole->Wait();
+    ASSERT_EQ(Do("GET", "/v1/responses/" + TextAt(whole->WaitJson(), "id"))->Wait(), body) << "answer " << i;
+  }
+}
+
 TEST_F(StoredTest, NotStoredWhereDeclined) {
   const std::string id = Create(R"("input":"x","store":false)");
   EXPECT_EQ(Do("GET", "/v1/responses/" + id)->status(), 404);
