@@ -3,7 +3,7 @@
 // interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
 //   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [tasks|chat|prose|calls]   tokens/s, and ratios of each round
 //   drafts_bench run SETTING [as for speed]        one engine alone, for a profiler: steps, and what the device does not do in them
-//   drafts_bench accept                            overlap and acceptance by place, for all kinds of prompts and verification
+//   drafts_bench accept [tasks|chat|prose]...      overlap and acceptance by place, by all kinds of verification
 //   drafts_bench answers                           what the model says to them
 // DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Answers to tasks and calls end where they end.
 #include <fmt/format.h>
@@ -176,8 +176,8 @@ void PrintAccepted(const std::string& what, const Prompts& prompts, const std::s
            places, 1 + accepted / static_cast<double>(stats.drafts_verified[0]));
 }
 
-void Accept() {
-  for (const std::string kind : {"tasks", "chat", "prose"}) {
+void Accept(const std::vector<std::string>& kinds) {
+  for (const std::string& kind : kinds) {
     const Prompts prompts = MakePrompts(kModel, kind);
     Work work{.streams = static_cast<int>(prompts.size()), .tokens = 160, .to_the_end = true};
     const auto plain = Open("off");
@@ -224,7 +224,8 @@ void PrintAnswers() {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "speed";
   if (what == "accept" || what == "answers") {
-    what == "accept" ? Accept() : PrintAnswers();
+    const std::vector<std::string> all = {"tasks", "chat", "prose"};
+    what == "answers" ? PrintAnswers() : Accept(argc > 2 ? std::vector<std::string>(argv + 2, argv + argc) : all);
     return 0;
   }
   const bool one = what == "run";
