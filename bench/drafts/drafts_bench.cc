@@ -2,7 +2,7 @@
 // Speed of decoding without drafts, with all drafts in every step, and with as many as pay: one engine each in one process,
 // interleaved rounds, so that what disturbs the machine disturbs them alike. The outputs are the same tokens (checked).
 //   drafts_bench speed [STREAMS] [ROUNDS] [TOKENS] [TEMPERATURE] [tasks|chat|prose|calls]   tokens/s, and ratios of each round
-//   drafts_bench run SETTING [as for speed]        one engine alone, for a profiler: steps, and what the device does not do in them
+//   drafts_bench run SETTING [as for speed]        one engine alone, for a profiler: its steps, and how long the device waited
 //   drafts_bench accept [tasks|chat|prose]...      overlap and acceptance by place, by all kinds of verification
 //   drafts_bench answers                           what the model says to them
 // DRAFTS_BENCH_BACKEND=cuda takes another backend than the CPU. Answers to tasks and calls end where they end.
@@ -90,9 +90,8 @@ double Median(std::vector<double> values) {
 void PrintStep(const std::string& setting, const Engine& engine, double seconds) {
   const EngineStats stats = engine.Stats();
   const auto steps = static_cast<double>(stats.steps);
-  fmt::print("    {:>4}: {} steps, {:.0f} us and {:.2f} rows each, {:.2f} tokens an answer's step; device idle {:.0f} us a step\n",
-             setting, stats.steps, 1e6 * seconds / steps, static_cast<double>(stats.rows) / steps,
-             static_cast<double>(stats.answer_tokens) / steps, 1e6 * stats.device_idle_seconds / steps);
+  fmt::print("    {:>4}: {} steps of {:.0f} us, {:.2f} tokens and room for {:.2f} rows\n", setting, stats.steps, 1e6 * seconds / steps,
+             static_cast<double>(stats.answer_tokens) / steps, static_cast<double>(stats.rows) / steps);
 }
 
 void RunOne(const std::string& setting, const Work& work, int rounds, const std::string& kind) {
@@ -102,6 +101,7 @@ void RunOne(const std::string& setting, const Work& work, int rounds, const std:
   double seconds = 0;
   for (int round = 0; round < rounds; ++round) seconds += Run(*engine, prompts, work, round, &answers);
   PrintStep(setting, *engine, seconds);
+  fmt::print("          the device waited {:.3f} of {:.3f} s\n", engine->Stats().device_idle_seconds, seconds);
 }
 
 void Speed(const Work& work, int rounds, const std::string& kind) {
@@ -138,10 +138,9 @@ void Speed(const Work& work, int rounds, const std::string& kind) {
   for (size_t e = 0; e < settings.size(); ++e) PrintStep(settings[e], *engines[e], total_seconds[settings[e]]);
   int64_t verified = 0;
   for (const int64_t n : stats.drafts_verified) verified += n;
-  fmt::print("{:3} streams: as they pay: {:.2f} drafts made and {:.2f} verified a step, {:.2f} rows a step\n", work.streams,
+  fmt::print("{:3} streams: as they pay: {:.2f} drafts made and {:.2f} verified a step\n", work.streams,
              static_cast<double>(stats.drafts_made) / static_cast<double>(stats.steps),
-             static_cast<double>(verified) / static_cast<double>(stats.steps),
-             static_cast<double>(stats.rows) / static_cast<double>(stats.steps));
+             static_cast<double>(verified) / static_cast<double>(stats.steps));
   fmt::print("{:3} streams: expected gain of drafts {:.2f}, error of calibration {:.3f}, deciding {:.2f} us a step\n",
              work.streams, stats.draft_gain, stats.draft_calibration_error,
              1e6 * stats.draft_schedule_seconds / static_cast<double>(stats.steps));
