@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long runs of tests that the everyday run does in small (about an hour on two cores).
+# The long runs of tests that the everyday run does in small (about two hours on two cores, half of it fuzzing).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build_dir=${BUILD_DIR:-build}
