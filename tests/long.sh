@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long runs of tests that the everyday run does in small (about two hours on two cores, half of it fuzzing).
+# The long runs of tests that the everyday run does in small (an hour and a half on two cores).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build_dir=${BUILD_DIR:-build}
