@@ -392,7 +392,7 @@ __global__ void __launch_bounds__(kManyThreads, 2) ManyRowsKernel(const __grid_c
         ptx::WaitForCopyGroups<kRing - 1>();
         __syncwarp();
         sums.Stream(shared.inputs[warp][slot], shared.weights[group][s], collapse[s]);
-        __syncwarp();  // all have read their parts of the slot
+        // ldmatrix is one instruction of the whole warp: all have read their parts of the slot.
         reader.Start((s + kRing) % kHcStreams, shared.inputs[warp][slot]);
         slot = slot + 1 == kRing ? 0 : slot + 1;
       }
