@@ -5,7 +5,8 @@
  * what they need, so they may be freed in any order. Thread safety: vocabularies and compiled grammars may be shared by
  * threads; a matcher and its forks belong to one thread at a time.
  * Errors: functions that can fail return 0 for success, else a DI_GRAMMAR_* code; where there is an `error` buffer, the
- * message is written to it, cut to size and always terminated. No function aborts on bad input or throws. */
+ * message is written to it, cut to size and always terminated. No function aborts or throws on bad input; pointers must be
+ * what they say, and without memory the program ends. */
 #ifndef DEEPINFER_GRAMMAR_C_H_
 #define DEEPINFER_GRAMMAR_C_H_
 
@@ -35,6 +36,7 @@ typedef struct {
   uint32_t whitespace_max;  /* blanks at each place where JSON allows any; 0: compact */
   int ignore_formats;       /* 1: `format` is an annotation */
   int allow_unsupported;    /* 1: keywords that cannot be enforced are dropped */
+  int usual_spelling;       /* 1: of JSON as programs and people write it, not as the standard allows */
 } di_grammar_options;
 
 /* Options with the defaults of deepinfer/grammar.h. */
@@ -57,7 +59,7 @@ di_grammar_matcher* di_grammar_matcher_new(const di_grammar_compiled* compiled);
 di_grammar_matcher* di_grammar_matcher_fork(const di_grammar_matcher* matcher);
 void di_grammar_matcher_free(di_grammar_matcher* matcher);
 
-/* `mask` has room for di_grammar_mask_words words. */
+/* `mask` has room for di_grammar_mask_words words. DI_GRAMMAR_LIMIT ends the matcher: all later calls give it too. */
 int di_grammar_fill_mask(di_grammar_matcher* matcher, uint32_t* mask);
 int di_grammar_accept(di_grammar_matcher* matcher, uint32_t token);
 /* Takes back the last `count` tokens; DI_GRAMMAR_INVALID where fewer were accepted. */

@@ -145,6 +145,7 @@ void SetSampling(const SamplingOptions& options, GenerationRequest* request) {
 }
 
 Result<std::string> ReadText(const std::string& path) {
+  if (path.empty()) return Error(Code::kInvalidArgument, "the name of the file is empty");
   if (path != "-") return ReadFile(path, kInputBytesMax);
   std::string text;
   char buffer[65536];

@@ -10,10 +10,10 @@ namespace {
 
 using Kind = recipe::ContentConstraint::Kind;
 
-// A schema is an object or a boolean: what begins like one is the schema itself, all else a file's name.
+// A schema is an object or a boolean: what begins like one, or like an array, is taken as JSON, all else as a file's name.
 Result<std::string> SchemaText(const std::string& argument) {
   const size_t first = argument.find_first_not_of(" \t\r\n");
-  const bool inline_text = first != std::string::npos && argument[first] == '{';
+  const bool inline_text = first != std::string::npos && (argument[first] == '{' || argument[first] == '[');
   if (inline_text || argument == "true" || argument == "false") return argument;
   Result<std::string> text = ReadText(argument);
   return text.ok() ? text : text.status().In("--json-schema");

@@ -47,7 +47,11 @@ void Write(const std::string& message, char* error, size_t size) {
 extern "C" {
 
 di_grammar_options di_grammar_default_options(void) {
-  return {0, grammar::CompileOptions{}.whitespace_max, 0, 0};
+  return {.free_key_order = 0,
+          .whitespace_max = grammar::CompileOptions{}.whitespace_max,
+          .ignore_formats = 0,
+          .allow_unsupported = 0,
+          .usual_spelling = 0};
 }
 
 di_grammar_vocabulary* di_grammar_vocabulary_new(const char* const* bytes, const size_t* sizes, size_t count,
@@ -85,6 +89,7 @@ int di_grammar_compile(const di_grammar_vocabulary* vocabulary, int kind, const 
     compile_options.whitespace_max = options->whitespace_max;
     compile_options.assert_formats = options->ignore_formats == 0;
     compile_options.allow_unsupported = options->allow_unsupported != 0;
+    if (options->usual_spelling != 0) compile_options.spelling = grammar::Spelling::kUsual;
   }
   auto compiled = grammar::Compile(constraint(), vocabulary->vocabulary, compile_options);
   if (!compiled.ok()) {

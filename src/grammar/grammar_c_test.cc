@@ -55,6 +55,13 @@ TEST(GrammarC, CompilesMatchesAndRefuses) {
   EXPECT_EQ(di_grammar_is_complete(matcher), 0);
   di_grammar_matcher_free(fork);
   di_grammar_matcher_free(matcher);
+  options.usual_spelling = 1;
+  ASSERT_EQ(di_grammar_compile(vocabulary, DI_GRAMMAR_JSON_SCHEMA, schema.data(), schema.size(), &options, &compiled, error, sizeof(error)), DI_GRAMMAR_OK);
+  matcher = di_grammar_matcher_new(compiled);
+  di_grammar_compiled_free(compiled);
+  EXPECT_GE(di_grammar_forced_tokens(matcher, forced, 16), 4u);
+  EXPECT_EQ(forced[2], static_cast<uint32_t>('a'));
+  di_grammar_matcher_free(matcher);
   di_grammar_vocabulary_free(vocabulary);
 }
 
