@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What constraints written to hurt cost their neighbours: tokens/s of four free requests, alone, beside four more free ones
 // (what any four cost), beside four with an ordinary schema, and beside four with a hostile one that are sent again whenever
-// they end, compilation included (on a thread of its own, as in the server). Rounds go through all in turn; figures are
+// they end, compilation included (on a thread of its own, by the server's function). Rounds go through all in turn; figures are
 // medians of rates relative to "nobody".
 //   hostile_bench [MODEL_DIR] [THREADS] [ROUNDS] [PART_OF_A_NAME]
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include "deepinfer/engine.h"
 #include "deepinfer/grammar.h"
+#include "serving/compile_aside.h"
 
 namespace {
 
@@ -87,7 +88,9 @@ class Hurt {
       request.max_tokens = 400;
       if (!neighbour_.free) {
         const Constraint& constraint = neighbour_.constraints[seed % neighbour_.constraints.size()];
-        const auto compiled = grammar::Compile(constraint, engine_->grammar_vocabulary(), {.cancel = &stop_});
+        const auto compiled = serving::CompileAside([&](const grammar::CompileOptions& options) {
+          return grammar::Compile(constraint, engine_->grammar_vocabulary(), options);
+        }, {.cancel = &stop_});
         if (!compiled.ok()) {
           ++refused;
           continue;

@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/mask_worker.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
+#include <algorithm>
 
 #include "core/check.h"
+#include "core/low_priority.h"
 
 namespace deepinfer::engine {
-namespace {
-
-// Against a thread of usual priority such a one gets a tenth of a processor; where one is idle, all of it.
-constexpr int kLowPriority = 10;
-
-void LowerPriority() {
-  // On Linux a thread id names the thread alone. Without it the work is done all the same.
-  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowPriority));
-}
-
-}  // namespace
 
 MaskWorker::~MaskWorker() {
   {
@@ -64,7 +53,7 @@ void MaskWorker::WaitForMore(uint64_t done, Clock::time_point deadline) {
 }
 
 void MaskWorker::Loop(Queue* queue) {
-  if (queue->low_priority) LowerPriority();
+  if (queue->low_priority) LowerThreadPriority();
   std::unique_lock lock(mutex_);
   while (true) {
     queue->wakes.wait(lock, [&] { return stop_ || !queue->waiting.empty(); });

@@ -124,8 +124,8 @@ std::vector<Goals::ObjectPart> Goals::ConstPart(const Json& value, bool denied, 
   KeySet others;
   std::vector<ObjectPart> out;
   ObjectPart same;
-  for (const auto& [name, member] : value.Members()) {
-    if (value.Find(name) != &member) continue;
+  for (const Json::Member* place : LastMembers(value)) {
+    const auto& [name, member] = *place;
     const NodeId node = graph_->ConstNode(member);
     others.names.push_back(InternName(name));
     same.rules.emplace_back(NameSet(name), Of(node));

@@ -2,6 +2,7 @@
 #include "grammar/schema.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "grammar/format.h"
 #include "grammar/regex.h"
@@ -115,6 +116,17 @@ std::string ResolveUri(const std::string& base, const std::string& reference) {
     if (merged.size() > path + 1) merged.erase(merged.rfind('/', merged.size() - 2) + 1);
   }
   return merged + rest;
+}
+
+std::vector<const Json::Member*> LastMembers(const Json& object) {
+  const Json::Object& all = object.Members();
+  std::unordered_set<std::string_view> names;
+  std::vector<const Json::Member*> last;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (names.insert(it->first).second) last.push_back(&*it);
+  }
+  std::reverse(last.begin(), last.end());
+  return last;
 }
 
 std::string CanonicalJson(const Json& value) {
@@ -288,9 +300,8 @@ Status SchemaGraph::Fill(const Json& value, NodeId id) {
     nodes_[id] = std::move(node);
     return Status();
   }
-  for (const auto& [key, member] : value.Members()) {
-    if (value.Find(key) != &member) continue;  // an earlier duplicate
-    DI_RETURN_IF_ERROR(ReadKeyword(key, member, value, &node));
+  for (const Json::Member* member : LastMembers(value)) {
+    DI_RETURN_IF_ERROR(ReadKeyword(member->first, member->second, value, &node));
   }
   DI_RETURN_IF_ERROR(ReadLengths(value, &node));
   nodes_[id] = std::move(node);
@@ -485,8 +496,8 @@ Status SchemaGraph::ReadObjectKeyword(const std::string& key, const Json& value,
   }
   if (key == "properties" || key == "patternProperties") {
     if (!value.IsObject()) return Error(Code::kInvalidArgument, "expected an object");
-    for (const auto& [name, member] : value.Members()) {
-      if (value.Find(name) != &member) continue;
+    for (const Json::Member* place : LastMembers(value)) {
+      const auto& [name, member] = *place;
       DI_ASSIGN_OR_RETURN(const NodeId child, NodeFor(member, pointer + "/" + EscapePointer(name)));
       if (key == "properties") {
         node->properties.emplace_back(name, child);

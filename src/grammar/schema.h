@@ -145,6 +145,8 @@ class SchemaGraph {
 
 // `reference` against `base`, as RFC 3986 section 5 resolves it.
 std::string ResolveUri(const std::string& base, const std::string& reference);
+// The members of an object in their order, without those whose name comes again further on.
+std::vector<const Json::Member*> LastMembers(const Json& object);
 // A number-insensitive canonical text: equal for equal JSON values (1 and 1.0, any key order).
 std::string CanonicalJson(const Json& value);
 

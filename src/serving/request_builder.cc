@@ -5,6 +5,7 @@
 
 #include "recipe/constraint/output_grammar.h"
 #include "recipe/request.h"
+#include "serving/compile_aside.h"
 
 namespace deepinfer::serving {
 namespace {
@@ -62,9 +63,12 @@ Status RequestBuilder::AddGrammar(const recipe::PreparedRequest& prepared, const
   if (!output) return {};
   if (output->compact != defaults.compact) options.whitespace_max = output->compact ? 0 : grammar::CompileOptions{}.whitespace_max;
   options.cancel = cancel;
-  DI_ASSIGN_OR_RETURN(const grammar::CompiledGrammar compiled,
-                      recipe::CompileOutputGrammar(*output, &grammars_, engine_.grammar_vocabulary(), options));
-  const auto shared = std::make_shared<const grammar::CompiledGrammar>(compiled);
+  const Result<grammar::CompiledGrammar> compiled = CompileAside([&](const grammar::CompileOptions& limited) {
+    return recipe::CompileOutputGrammar(*output, &grammars_, engine_.grammar_vocabulary(), limited);
+  }, options);
+  if (compiled.status().code() == Code::kResourceExhausted) return Error(Code::kInvalidArgument, "{}", compiled.status().message());
+  DI_RETURN_IF_ERROR(compiled.status());
+  const auto shared = std::make_shared<const grammar::CompiledGrammar>(*compiled);
   // Text behind a control token is encoded by itself, in the prompt as here.
   const size_t read = output->text_in_prompt.empty()
                           ? 0

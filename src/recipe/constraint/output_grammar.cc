@@ -147,7 +147,8 @@ Result<grammar::CompiledGrammar> CompileOutputGrammar(const OutputGrammar& outpu
     compiled = cache->Get(*output.lenient, vocabulary, options);
   }
   if (compiled.ok() || compiled.status().code() == Code::kCancelled) return compiled;
-  return Error(Code::kInvalidArgument, "{}: {}", output.field, compiled.status().message());
+  const bool limit = compiled.status().code() == Code::kResourceExhausted;
+  return Error(limit ? Code::kResourceExhausted : Code::kInvalidArgument, "{}: {}", output.field, compiled.status().message());
 }
 
 }  // namespace deepinfer::recipe

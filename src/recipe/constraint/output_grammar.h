@@ -47,9 +47,9 @@ grammar::Constraint ContentGrammar(const ContentConstraint& content, const Schem
 Result<std::optional<OutputGrammar>> MakeOutputGrammar(const Request& request, const TokenLookup& lookup,
                                                          const OutputDefaults& defaults = {});
 
-// Compiles it through `cache`. Errors are kInvalidArgument and name the field, or kCancelled: what cannot be enforced and
-// what is too complex is as much the request's fault as what is wrong. May take as long as options.limits allow, twice
-// where there is a lenient form.
+// Compiles it through `cache`. Errors name the field: kInvalidArgument, as what cannot be enforced is as much the request's
+// fault as what is wrong, kResourceExhausted (a limit of `options`), or kCancelled. May take as long as options.limits
+// allow, twice where there is a lenient form.
 Result<grammar::CompiledGrammar> CompileOutputGrammar(const OutputGrammar& output, grammar::CompileCache* cache,
                                                       const std::shared_ptr<const grammar::Vocabulary>& vocabulary,
                                                       const grammar::CompileOptions& options);
