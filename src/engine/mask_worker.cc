@@ -16,6 +16,8 @@ MaskWorker::~MaskWorker() {
   for (Queue* queue : {&quick_, &slow_}) {
     queue->wakes.notify_all();
     for (std::thread& thread : queue->threads) thread.join();
+    // Their choices hold the works.
+    for (const std::shared_ptr<MaskWork>& work : queue->waiting) work->items.clear();
   }
 }
 
