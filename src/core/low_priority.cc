@@ -7,9 +7,10 @@
 namespace deepinfer {
 
 void LowerThreadPriority() {
-  constexpr int kNice = 10;
+  constexpr int kLower = 10;
   // On Linux the id of a thread names that thread alone.
-  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice));
+  const auto thread = static_cast<id_t>(gettid());
+  static_cast<void>(setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + kLower));
 }
 
 }  // namespace deepinfer

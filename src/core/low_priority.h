@@ -4,8 +4,8 @@
 
 namespace deepinfer {
 
-// The calling thread goes on at low priority, for good: against a thread of usual priority it gets a tenth of a processor, an
-// idle one it has to itself. Where the system does not allow it nothing changes.
+// The calling thread goes on at a lower priority than it had, for good: beside one that kept it, it gets a tenth of a processor;
+// an idle one it has to itself. Where the system does not allow it nothing changes.
 void LowerThreadPriority();
 
 }  // namespace deepinfer
