@@ -136,6 +136,8 @@ const void* Context::DeviceTable(std::vector<const void*> addresses) {
   if (error != cudaSuccess) return nullptr;
   const auto kept = tables_.emplace(std::move(addresses), table).first;
   Upload(table, kept->first.data(), size_bytes);
+  // Whoever reads it may do so in a branch, which does not wait for copies, and before it waits for other kernels.
+  Record(cudaStreamSynchronize(streams_[0]), "copying a table of weights");
   return table;
 }
 
