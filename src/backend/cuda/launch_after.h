@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches a kernel that may begin while its predecessor in the stream still runs, if that calls ptx::GridTrigger: its launch and
 // what it does before ptx::GridWait cost nothing then. Works in captured graphs. Behind a kernel of another branch it begins late.
-// A predecessor that triggers behind its own wait starts a kernel that may read, before its wait, what the kernels before the
-// predecessor wrote.
-// REQUIRES: every thread of the kernel that touches memory which another kernel writes or reads calls ptx::GridWait before
-// (or is ordered behind one that did, or knows from the trigger that the other has ended), and every block has a thread that calls it.
+// REQUIRES: every thread of the kernel that touches memory which another kernel of this or an earlier op writes or reads calls
+// ptx::GridWait before (or is ordered behind one that did), and every block has a thread that calls it.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -48,6 +48,7 @@ struct Producer {
   }
 
   // The first chunks of all, while the kernel before still makes the inputs: weights into every stage, then the wait, then inputs.
+  // Only where all rows are taken: what weights a list of token tiles wants is not known before.
   // Returns the chunk behind them.
   __device__ int BringFirst(const Source& from, int begin, int end) {
     const int stage_chunks = shared.memory.stage_chunks;
@@ -80,6 +81,12 @@ struct Producer {
   }
 
   __device__ void Run(int num_items) {
+    // Lists of token tiles are made by a kernel before: nothing that one wrote may be read before the wait, not even what must have
+    // ended long ago, for the first-level cache may hold what lay there earlier.
+    if (p.token_tiles != nullptr) {
+      ptx::GridWait();
+      waited = true;
+    }
     for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
       const GemmItem item = GemmItem::Find(p, index);
       if (item.rows <= 0) continue;

@@ -49,12 +49,9 @@ __device__ void LoadUnit(const PackInputsParams& p, const float* x, int64_t vali
 }
 
 // A block packs the atoms of a row group in four chunks: grid (row groups, chunks of all problems / 4). One thread a unit.
-// vectors: rows of x, spans, and the ups behind the gates, begin at multiples of 16 bytes. Rows with a map are for experts: the kernel
-// behind reads the lists of the dispatch before its own wait, so it may not start before they are there.
+// vectors: rows of x, spans, and the ups behind the gates, begin at multiples of 16 bytes.
 __global__ void __launch_bounds__(kThreads) PackInputsKernel(PackInputsParams p, int parts, int chunks, bool vectors, uint8_t* out) {
-  if (p.row_map == nullptr) ptx::GridTrigger();
-  ptx::GridWait();
-  if (p.row_map != nullptr) ptx::GridTrigger();
+  ptx::GridBegin();
   const int t = static_cast<int>(threadIdx.x), unit = t % kUnit, row_in_group = t / kUnit % kGroupRows;
   const int problem_chunk = static_cast<int>(blockIdx.y) * kBlockChunks + t / (kUnit * kGroupRows);
   const int problem = p.problems == 1 ? 0 : problem_chunk / chunks, chunk = problem_chunk - problem * chunks;
