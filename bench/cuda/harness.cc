@@ -9,18 +9,13 @@
 #include <cstdlib>
 
 #include "core/status.h"
+#include "graph_time.h"
 #include "numeric/formats.h"
 
 namespace deepinfer::bench {
 namespace {
 
 constexpr int kWarmups = 3, kReplays = 15;
-
-void Must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  fmt::print(stderr, "{}: {}\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
 
 }  // namespace
 
@@ -107,26 +102,11 @@ double Card::Seconds(int calls, const std::function<void(int)>& op) {
   }
   Must(cudaStreamEndCapture(stream, &graph), "capturing");
   Must(cudaGraphInstantiate(&exec, graph, 0), "instantiating the graph");
-  cudaEvent_t begin = nullptr, end = nullptr;
-  Must(cudaEventCreate(&begin), "event");
-  Must(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int i = 0; i < kWarmups + kReplays; ++i) {
-    Must(cudaEventRecord(begin, stream), "event");
-    Must(cudaGraphLaunch(exec, stream), "launching the graph");
-    Must(cudaEventRecord(end, stream), "event");
-    Must(cudaEventSynchronize(end), "running the graph");
-    float milliseconds = 0;
-    Must(cudaEventElapsedTime(&milliseconds, begin, end), "event");
-    if (i >= kWarmups) times.push_back(milliseconds);
-  }
-  std::nth_element(times.begin(), times.begin() + kReplays / 2, times.end());
-  Must(cudaEventDestroy(begin), "event");
-  Must(cudaEventDestroy(end), "event");
+  const double seconds = MedianSeconds(exec, stream, kWarmups, kReplays);
   Must(cudaGraphExecDestroy(exec), "graph");
   Must(cudaGraphDestroy(graph), "graph");
   Check();
-  return static_cast<double>(times[kReplays / 2]) * 1e-3 / calls;
+  return seconds / calls;
 }
 
 void Report(const std::string& op, const std::string& shape, double value, const std::string& unit, const std::string& note) {

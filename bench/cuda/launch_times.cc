@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "graph_time.h"
+
 // A copy of the last graph.
 static cudaGraph_t seen_graph = nullptr;
 
@@ -23,12 +25,6 @@ cudaError_t __wrap_cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph
 
 namespace deepinfer::bench {
 namespace {
-
-void Must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  fmt::print(stderr, "{}: {}\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
 
 // "Kernel<..>" without namespaces and parameters.
 std::string Short(const char* mangled) {
@@ -59,26 +55,11 @@ double Seconds(cudaGraph_t graph) {
   cudaGraphExec_t exec = nullptr;
   Must(__real_cudaGraphInstantiate(&exec, graph, 0), "instantiating a piece");
   cudaStream_t stream = nullptr;
-  cudaEvent_t begin = nullptr, end = nullptr;
   Must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-  Must(cudaEventCreate(&begin), "an event");
-  Must(cudaEventCreate(&end), "an event");
-  std::vector<float> times;
-  for (int i = 0; i < kWarmups + kRuns; ++i) {
-    Must(cudaEventRecord(begin, stream), "an event");
-    Must(cudaGraphLaunch(exec, stream), "launching a piece");
-    Must(cudaEventRecord(end, stream), "an event");
-    Must(cudaEventSynchronize(end), "running a piece");
-    float milliseconds = 0;
-    Must(cudaEventElapsedTime(&milliseconds, begin, end), "an event");
-    if (i >= kWarmups) times.push_back(milliseconds);
-  }
-  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
+  const double seconds = MedianSeconds(exec, stream, kWarmups, kRuns);
   cudaStreamDestroy(stream);
   cudaGraphExecDestroy(exec);
-  return static_cast<double>(times[kRuns / 2]) * 1e-3;
+  return seconds;
 }
 
 // Takes the last node away that no other one waits for.
