@@ -184,7 +184,7 @@ void DraftModel::Impl::Heads(int64_t j, const int32_t* ids, float* embedded) {
              .override_rows = nullptr,
              .use_override = nullptr,
              .x = embedded});
-  Linear(n, weights.markov_head, embedded, markov_logits.as<float>());
+  Linear(n, weights.markov_head, embedded, markov_logits.as<float>(), BeforeHead(options.activations));
   Add(n, vocab, markov_logits.as<float>(), logits + j * vocab, drafts * vocab);
 }
 

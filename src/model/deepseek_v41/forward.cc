@@ -159,6 +159,7 @@ float* Model::Impl::Head(const int32_t* index) {
   Collapse(n);
   dev.Linear({.rows = n,
               .w = weights.head,
+              .activations = BeforeHead(options.activations),
               .x = final_hidden.as<float>(),
               .x_stride = config.hidden_size,
               .y = logits.as<float>(),
