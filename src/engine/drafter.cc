@@ -225,7 +225,8 @@ void Drafter::QueueChain() {
   model_->RunChain(anchors_, windows_, chain_drafts_, {.plain = chain_draws_, .adjusted = chain_adjusted_, .edits = chain_edits_});
   const size_t n = chained_.size();
   const auto drafts = static_cast<size_t>(chain_drafts_);
-  chain_tokens_.resize((drafts - 1) * static_cast<size_t>(model_->token_stride()) + n);
+  chain_stride_ = static_cast<size_t>(model_->token_stride());
+  chain_tokens_.resize((drafts - 1) * chain_stride_ + n);
   chain_confidence_.resize(drafts * n);
   backend::Backend& device = loaded_.backend();
   device.CopyToHost(chain_tokens_.data(), model_->tokens(0), chain_tokens_.size() * sizeof(int32_t));
@@ -238,7 +239,7 @@ Status Drafter::Collect() {
   for (size_t r = 0; r < n && status_.ok(); ++r) {
     const DraftRequest& request = chained_[r];
     for (size_t j = 0; j < static_cast<size_t>(request.drafts); ++j) {
-      const int32_t token = chain_tokens_[j * static_cast<size_t>(model_->token_stride()) + r];
+      const int32_t token = chain_tokens_[j * chain_stride_ + r];
       // Behind an end token nothing follows; the row that draws it runs without a draft.
       if (request.choice->IsEnd(token)) break;
       request.out->tokens.push_back(token);

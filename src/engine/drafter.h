@@ -116,7 +116,8 @@ class Drafter {
   int32_t waiting_end_ = 0;  // rows of waiting_taps_ in use
   std::vector<DraftRequest> chained_;  // between Queue and Collect
   int32_t chain_drafts_ = 0;
-  std::vector<int32_t> chain_tokens_;    // [drafts, chained], token_stride() apart
+  size_t chain_stride_ = 0;              // the model's token_stride() then: a block behind the chain changes it
+  std::vector<int32_t> chain_tokens_;    // [drafts, chained], chain_stride_ apart
   std::vector<float> chain_confidence_;  // [chained, drafts]
   Status status_;                        // of what was waited for before Collect
   // Scratch.
