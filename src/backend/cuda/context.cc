@@ -44,16 +44,16 @@ Status Context::Init() {
 }
 
 void Context::Record(cudaError_t error, const char* what) {
-  if (error == cudaSuccess || error_ != cudaSuccess) return;
-  error_ = error;
-  error_what_ = what;
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // else the next op would find it there
+  if (error_.error == cudaSuccess) error_ = {error, what};
 }
 
 Status Context::TakeError() {
-  const cudaError_t error = std::exchange(error_, cudaSuccess);
-  if (error == cudaSuccess) return Status();
-  const Code code = error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
-  return Error(code, "CUDA device {}: {}: {}", device_, error_what_, cudaGetErrorString(error));
+  const FirstError first = std::exchange(error_, {});
+  if (first.error == cudaSuccess) return Status();
+  const Code code = first.error == cudaErrorMemoryAllocation ? Code::kResourceExhausted : Code::kInternal;
+  return Error(code, "CUDA device {}: {}: {}", device_, first.what, cudaGetErrorString(first.error));
 }
 
 int64_t Context::NowNs() {
@@ -64,19 +64,43 @@ void Context::BeginBranch() {
   DI_CHECK(!in_branch_ && num_ended_ - num_joined_ < kBranchesMax);
   Record(cudaEventRecord(begin_, streams_[0]), "beginning a branch");
   Record(cudaStreamWaitEvent(streams_[1], begin_), "beginning a branch");
-  in_branch_ = crossing_ = true;
+  in_branch_ = crossing_[1] = true;
 }
 
 void Context::EndBranch() {
   DI_CHECK(in_branch_);
   Record(cudaEventRecord(ends_[num_ended_++ % kBranchesMax], streams_[1]), "ending a branch");
-  in_branch_ = crossing_ = false;
+  in_branch_ = false;
 }
 
 void Context::JoinBranch() {
   DI_CHECK(!in_branch_ && num_joined_ < num_ended_);
   Record(cudaStreamWaitEvent(streams_[0], ends_[num_joined_++ % kBranchesMax]), "joining a branch");
-  crossing_ = true;
+  crossing_[0] = true;
+}
+
+void Context::BeginCapture() {
+  DI_CHECK(num_joined_ == num_ended_ && !in_branch_ && !capturing_);
+  SettleScratch();
+  error_before_capture_ = std::exchange(error_, {});
+  capturing_ = true;
+  Record(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeThreadLocal), "beginning a graph");
+}
+
+Status Context::EndCapture(cudaGraphExec_t* graph) {
+  DI_CHECK(num_joined_ == num_ended_ && !in_branch_ && capturing_);
+  Enter();
+  capturing_ = false;
+  cudaGraph_t kept = nullptr;
+  Record(cudaStreamEndCapture(streams_[0], &kept), "ending a graph");
+  if (kept != nullptr) {
+    Record(cudaGraphInstantiate(graph, kept, 0), "instantiating a graph");
+    Record(cudaGraphDestroy(kept), "destroying a graph");
+  }
+  Status status = TakeError();
+  error_ = error_before_capture_;
+  if (!status.ok() && *graph != nullptr) cudaGraphExecDestroy(std::exchange(*graph, nullptr));
+  return status;
 }
 
 void Context::SettleScratch() {
@@ -129,14 +153,18 @@ void* Context::TakeBytes(size_t size_bytes) {
 
 const void* Context::DeviceTable(std::vector<const void*> addresses) {
   if (const auto found = tables_.find(addresses); found != tables_.end()) return found->second;
+  if (capturing_) {  // its copy would be kept, and not done now
+    Record(cudaErrorStreamCaptureUnsupported, "a new table of weights");
+    return nullptr;
+  }
   void* table = nullptr;
   const size_t size_bytes = addresses.size() * sizeof(void*);
   const cudaError_t error = cudaMalloc(&table, size_bytes);
   Record(error, "allocating a table of weights");
   if (error != cudaSuccess) return nullptr;
   const auto kept = tables_.emplace(std::move(addresses), table).first;
-  Upload(table, kept->first.data(), size_bytes);
   // Whoever reads it may do so in a branch, which does not wait for copies, and before it waits for other kernels.
+  Record(uploads_.Copy(table, kept->first.data(), size_bytes, streams_[0]), "copying a table of weights");
   Record(cudaStreamSynchronize(streams_[0]), "copying a table of weights");
   return table;
 }

@@ -14,6 +14,7 @@
 
 #include "backend/cuda/downloads.h"
 #include "backend/cuda/uploads.h"
+#include "core/check.h"
 
 namespace deepinfer {
 class Status;  // nvcc cannot compile what core/status.h includes
@@ -47,8 +48,8 @@ class Context {
   void BeginBranch();
   void EndBranch();
   void JoinBranch();
-  // Whether the next kernel waits for a kernel of another stream: then it does not begin early.
-  bool TakeCrossing() { return std::exchange(crossing_, false); }
+  // Whether the next kernel of this stream waits for one of the other stream: then it does not begin early.
+  bool TakeCrossing() { return std::exchange(crossing_[in_branch_ ? 1 : 0], false); }
 
   // Scratch memory of one op: 1024-byte aligned, contents undefined, valid until the next BeginOp. The stream orders
   // the ops, so they share it. Returns nullptr, with the error recorded, where memory is short; the op then does nothing.
@@ -64,20 +65,28 @@ class Context {
     return static_cast<T*>(TakeBytes(static_cast<size_t>(count) * sizeof(T)));
   }
 
+  // From here to EndCapture ops are kept and not run. Nothing may be allocated or copied meanwhile.
+  void BeginCapture();
+  // What was kept, as a graph that can be run. Fails with the first error since BeginCapture; an earlier one is still there for
+  // TakeError.
+  Status EndCapture(cudaGraphExec_t* graph);
   // Graphs hold the addresses of scratch memory: while there are any, memory that was outgrown is kept.
   void AddGraph() { ++num_graphs_; }
   void RemoveGraph() { --num_graphs_; }
 
   // Queues a copy to the device; the host memory is free at once.
   void Upload(void* device, const void* host, size_t size_bytes) {
+    DI_CHECK(!in_branch_ && !capturing_);  // a branch does not wait for it; a graph would copy what lies in the ring by then
     Record(uploads_.Copy(device, host, size_bytes, streams_[0]), "copying to the device");
   }
 
   // The same to the host; the bytes are there after Synchronize.
   void Download(void* host, const void* device, size_t size_bytes) {
+    DI_CHECK(!in_branch_ && !capturing_);
     Record(downloads_.Copy(host, device, size_bytes, streams_[0]), "copying to the host");
   }
   void Synchronize() {
+    DI_CHECK(num_joined_ == num_ended_ && !in_branch_ && !capturing_);
     Record(cudaStreamSynchronize(streams_[0]), "running the queued work");
     downloads_.Finish();
     MarkIdle();
@@ -93,8 +102,8 @@ class Context {
   }
   int64_t idle_ns() const { return idle_ns_; }
 
-  // A device copy of a list of addresses, made at the first call with this content and kept. nullptr, with the error
-  // recorded, where memory is short.
+  // A device copy of a list of addresses, made at the first call with this content and kept; all of it is there when this returns,
+  // for readers in a branch too. nullptr, with the error recorded, where memory is short, and for new content in a capture.
   const void* DeviceTable(std::vector<const void*> addresses);
 
  private:
@@ -102,6 +111,10 @@ class Context {
 
   static int64_t NowNs();
 
+  struct FirstError {
+    cudaError_t error = cudaSuccess;
+    const char* what = "";
+  };
   struct Chunk {
     char* data;
     size_t size_bytes;
@@ -117,9 +130,9 @@ class Context {
   cudaStream_t streams_[2] = {};  // the stream, the branch's
   cudaEvent_t begin_ = nullptr, ends_[kBranchesMax] = {};
   int num_ended_ = 0, num_joined_ = 0;
-  bool in_branch_ = false, crossing_ = false;
-  cudaError_t error_ = cudaSuccess;
-  const char* error_what_ = "";
+  bool in_branch_ = false, capturing_ = false;
+  bool crossing_[2] = {};  // by stream
+  FirstError error_, error_before_capture_;
   Scratch scratch_[2];  // of the stream, of the branch
   std::vector<Chunk> outgrown_;
   size_t scratch_bytes_ = 0;  // of all chunks

@@ -26,6 +26,7 @@ class CudaBackend final : public Backend {
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, size_bytes == 0 ? 1 : size_bytes);
     if (error != cudaSuccess) {
+      (void)cudaGetLastError();  // else the next op would find it there
       return Error(Code::kResourceExhausted, "CUDA device {}: no memory for a buffer of {} bytes: {}", context_.device(),
                    size_bytes, cudaGetErrorString(error));
     }
@@ -47,7 +48,7 @@ class CudaBackend final : public Backend {
   }
   double idle_seconds() const override { return 1e-9 * static_cast<double>(context_.idle_ns()); }
   bool can_record() const override { return true; }
-  void BeginRecording() override { cuda::BeginGraph(context_); }
+  void BeginRecording() override { context_.BeginCapture(); }
   Result<std::unique_ptr<Recording>> EndRecording() override { return cuda::EndGraph(context_); }
   void BeginBranch() override { context_.BeginBranch(); }
   void EndBranch() override { context_.EndBranch(); }

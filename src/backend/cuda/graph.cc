@@ -26,22 +26,9 @@ class GraphRecording final : public Recording {
 
 }  // namespace
 
-void BeginGraph(Context& context) {
-  // Nothing may be allocated while the stream is captured.
-  context.SettleScratch();
-  context.Record(cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal), "beginning a graph");
-}
-
 Result<std::unique_ptr<Recording>> EndGraph(Context& context) {
-  context.Enter();
-  cudaGraph_t graph = nullptr;
-  context.Record(cudaStreamEndCapture(context.stream(), &graph), "ending a graph");
   cudaGraphExec_t exec = nullptr;
-  if (graph != nullptr) {
-    context.Record(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
-    context.Record(cudaGraphDestroy(graph), "destroying a graph");
-  }
-  DI_RETURN_IF_ERROR(context.TakeError());
+  DI_RETURN_IF_ERROR(context.EndCapture(&exec));
   return Result<std::unique_ptr<Recording>>(std::make_unique<GraphRecording>(context, exec));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recordings as CUDA graphs: what the context's stream would run between BeginGraph and EndGraph. See backend/api/backend.h.
+// A recording as a CUDA graph: what the context's streams would run between Context::BeginCapture and EndGraph.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,7 @@
 
 namespace deepinfer::backend::cuda {
 
-void BeginGraph(Context& context);
-// kInternal, with the first error since BeginGraph, where an op did what a graph cannot hold; kResourceExhausted.
+// kInternal where an op did what a graph cannot hold; kResourceExhausted.
 Result<std::unique_ptr<Recording>> EndGraph(Context& context);
 
 }  // namespace deepinfer::backend::cuda
