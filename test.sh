@@ -2,7 +2,7 @@
 # Builds everything the tests need and runs them all. The last line reads "N passed, N failed, N skipped".
 #   ./test.sh [CTEST OPTIONS]      e.g. ./test.sh -R tokenizer
 #   ./test.sh --cuda               the tests of the CUDA backend, on a machine with a card that it runs on: ops, golden
-#                                  checkpoints, bundled model, drafts, draws, a small determinism soak
+#                                  checkpoints, bundled model, drafts, draws, grammars, faults, a small determinism soak, HTTP
 set -euo pipefail
 cd "$(dirname "$0")"
 build_dir=${BUILD_DIR:-build}

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: a step that the device fails (want of memory in the middle of traffic) ends the requests of that step with an error
 // that says so, and nobody else; all cache comes back and those that follow get the tokens that they always get.
+//   engine_faults_test [BACKEND]
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "backend/cpu/cpu_backend.h"
 #include "tests/engine/small_engine.h"
 #include "tests/model/recording_backend.h"
 
@@ -38,9 +38,9 @@ class Faults : public ::testing::Test {
     EngineOptions options = SmallOptions();
     options.requests_running_max = 4;
     options.step_rows_max = 64;
-    auto cpu = backend::CreateCpu({.num_threads = 2});
-    ASSERT_TRUE(cpu.ok()) << cpu.status().message();
-    auto failing = std::make_unique<FailingBackend>(*std::move(cpu));
+    auto made = CreateBackend({.name = small_backend, .num_threads = 2});
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    auto failing = std::make_unique<FailingBackend>(*std::move(made));
     backend_ = failing.get();
     auto loaded = LoadedModel::Load(options.model_directory, std::move(failing));
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
@@ -106,3 +106,5 @@ TEST_F(Faults, E13_AStepOutOfMemoryEndsItsOwnRequestsOnly) {
 
 }  // namespace
 }  // namespace deepinfer::engine
+
+int main(int argc, char** argv) { return deepinfer::engine::RunTestsOn(argc, argv); }

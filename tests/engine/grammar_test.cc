@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: constrained requests through the engine end valid, beside free ones that stay as they are, under n > 1,
 // preemption, cancellation, and in a request that goes on where another one stopped.
+//   engine_grammar_test [BACKEND]
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <map>
 
+#include "backend/api/ops.h"
 #include "deepinfer/grammar.h"
 #include "tests/engine/least_memory.h"
 #include "tests/engine/small_engine.h"
@@ -157,6 +160,44 @@ TEST(EngineGrammar, SittingOutChangesNoToken) {
   }
 }
 
+// Masks that come late, states that leave one token, drafts under masks, bad words and least lengths: on a device that draws, the
+// tokens and log-probabilities are those that the host draws from its logits (as it does where more alternatives are asked for).
+TEST(EngineGrammar, DrawnByTheDeviceAsByTheHost) {
+  for (const char* drafts : {"off", "3", "auto"}) {
+    EngineOptions options = SmallOptions();
+    options.drafts = drafts;
+    const auto engine = Open(options);
+    engine->set_mask_delay(std::chrono::milliseconds(10));
+    const auto object = Compiled(*engine, grammar::Constraint::JsonSchema(kSchema), {.whitespace_max = 1});
+    const auto forced = Compiled(*engine, grammar::Constraint::Regex("(one way only, [a-z]){2,9}"));
+    std::vector<std::array<Answers, 2>> answers(8);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      for (const bool on_host : {false, true}) {
+        GenerationRequest request{.prompt = kPrompt, .max_tokens = 60, .temperature = i % 4 == 3 ? 0.0F : 1.0F, .seed = i};
+        request.choices = i == 1 ? 2 : 1;
+        request.logprobs = on_host ? backend::kTopLogitsMax + 1 : 2;
+        if (i < 7) request.grammar = i % 2 == 0 ? forced : object;
+        if (i == 3) request.grammar_after = 5;
+        if (i == 5) request.repetition_penalty = 1.3F, request.top_p = 0.9F;
+        if (i >= 6) request.bad_words = {{20}, {7, 8}}, request.min_tokens = 10;
+        std::string why;
+        EXPECT_NE(engine->Submit(request, Into(&answers[i][on_host ? 1 : 0]), &why), 0u) << why;
+      }
+    }
+    while (engine->Step()) {
+    }
+    EXPECT_GT(engine->Stats().masks_late, 20) << drafts;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      for (const auto& [choice, expected] : answers[i][1]) {
+        EXPECT_EQ(answers[i][0].at(choice).tokens, expected.tokens) << drafts << " " << i;
+        EXPECT_EQ(answers[i][0].at(choice).logprobs, expected.logprobs) << drafts << " " << i;
+        EXPECT_EQ(answers[i][0].at(choice).text, expected.text) << drafts << " " << i;
+        EXPECT_GT(expected.tokens.size(), 5u) << drafts << " " << i;
+      }
+    }
+  }
+}
+
 // Masks that take long hold up nobody else: while they are made, each step has a token for each free request.
 TEST(EngineGrammar, SlowMasksHoldUpTheirOwnRequest) {
   EngineOptions options = SmallOptions();
@@ -269,3 +310,5 @@ TEST(EngineGrammar, ALimitEndsThatRequestAlone) {
 
 }  // namespace
 }  // namespace deepinfer::engine
+
+int main(int argc, char** argv) { return deepinfer::engine::RunTestsOn(argc, argv); }

@@ -165,9 +165,12 @@ inline void ExpectCodesEqual(const std::vector<uint8_t>& got, const std::vector<
   EXPECT_LE(different * 1000, got.size()) << different << " of " << got.size() << " bytes differ, the first at " << first;
 }
 
-// Under a sanitizer, which slows kernels down a hundredfold, DI_TEST_SMALL is set (tests/cuda_sanitizer.sh).
+// Under a sanitizer, which slows kernels down a hundredfold, DI_TEST_SMALL is set (tests/cuda_sanitizer.sh): few rows, which all
+// kernels of an op still see.
 inline const bool kSmall = std::getenv("DI_TEST_SMALL") != nullptr;
-inline const int64_t kRowsMax = kSmall ? 1024 : 4096;
+inline const int64_t kRowsMax = kSmall ? 80 : 4096;
+// So many rows, or all there are.
+inline int64_t AtMost(int64_t rows) { return std::min(rows, kRowsMax); }
 
 // The row counts at which rows must keep their bits.
 inline const std::vector<int64_t>& RowCounts() {
