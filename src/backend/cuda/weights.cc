@@ -92,7 +92,7 @@ Result<std::byte*> Weights::AllocateHost(size_t size_bytes) {
     (void)cudaGetLastError();
     return Error(Code::kResourceExhausted,
                  "CUDA: {} bytes of host memory for an Engram table cannot be pinned ({}): free some, or let the tables lie on "
-                 "the device",
+                 "the device (--engram-tables=device)",
                  size_bytes, cudaGetErrorString(error));
   }
   owned_host_.push_back(data);
