@@ -323,9 +323,8 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
                         Case{{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2},
                         Case{{512, 128, 64, 1}, 64, 128, 0, 40, Activations::kBf16, 1e-2}}) {
     MakeCaches(c.shape);
-    // The bits are tried on a small model for time; 64 heads of 512 on fewer rows.
-    const int64_t width = c.heads * c.shape.dim, rows_all = c.shape.dim == 512 ? (kSmall ? 3 : 300) : kRowsMax;
-    const int64_t compared = std::min(c.rows, rows_all);
+    const int64_t rows_all = c.shape.dim != 512 ? kRowsMax : kSmall ? 3 : 300;  // of 64 heads of 512 fewer, for time
+    const int64_t width = c.heads * c.shape.dim, compared = std::min(c.rows, rows_all);
     const auto raw = Normal(rows_all * width, 0.5f), sink = Normal(c.heads), table = Turns(rows_all * c.shape.rope_dim);
     auto q = raw;
     if (c.activations == Activations::kBf16) {

@@ -126,7 +126,8 @@ TEST_F(Runtime, StepsThatNobodyWaitsForSeeTheirOwnTables) {
     card()->CopyToDevice(table, tables.back().data(), kStepRows * 4);
     if (s % 3 != 0) card()->CopyToDevice(elsewhere, more.data(), more.size());
     s % 5 == 4 ? step() : (*recording)->Replay();
-    side->GatherRows({.rows = kStepRows, .row_bytes = kRowBytes, .src = b, .index = in_order, .dst = results + int64_t{s} * kStepRows * kWidth});
+    side->GatherRows({.rows = kStepRows, .row_bytes = kRowBytes, .src = b, .index = in_order,
+                      .dst = results + int64_t{s} * kStepRows * kWidth});
   }
   const std::vector<float> got = side.Get(results, int64_t{kSteps} * kStepRows * kWidth);
   for (size_t i = 0; i < got.size(); ++i) {
