@@ -2,7 +2,6 @@
 #include "backend/cuda/weights.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -14,17 +13,10 @@ namespace {
 
 constexpr size_t kAlignment = 1024, kSlabBytesMax = size_t{256} << 20;
 
-size_t RowBytes(const Matrix& m) { return MatrixRowBytes(m); }
-size_t DataBytes(const Matrix& m) { return static_cast<size_t>(m.rows) * RowBytes(m); }
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Rows of a piece: whole tiles, at least one. 0: not even one fits.
 int64_t PieceRows(const Matrix& m) {
   const size_t scales = m.scale == nullptr ? 0 : static_cast<size_t>(m.cols / 32);
-  const auto rows = static_cast<int64_t>(Loader::kPieceBytes / (RowBytes(m) + scales));
+  const auto rows = static_cast<int64_t>(Loader::kPieceBytes / (MatrixRowBytes(m) + scales));
   return rows / kTileRows * kTileRows;
 }
 
@@ -37,7 +29,7 @@ Weights::~Weights() {
 }
 
 Status Weights::Begin(std::span<const SourceFile> files) {
-  begin_ns_ = NowNs();
+  begin_ = std::chrono::steady_clock::now();
   stats_ = {};
   std::vector<std::unique_ptr<SourceFileReader>> readers;
   for (const SourceFile& file : files) {
@@ -58,7 +50,7 @@ Result<BindStats> Weights::End() {
   context_.Enter();
   context_.Record(cudaStreamSynchronize(context_.stream()), "copying weights");
   DI_RETURN_IF_ERROR(context_.TakeError());
-  stats_.seconds = 1e-9 * static_cast<double>(NowNs() - begin_ns_);
+  stats_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   return stats_;
 }
 
@@ -108,11 +100,11 @@ void Weights::QueuePieces(const Matrix& host, const Matrix& bound, bool to_host)
   for (int64_t row = 0; row < host.rows; row += step) {
     LoadPiece piece{.rows = host, .data = data, .pack = pack, .to_host = to_host};
     piece.rows.rows = std::min(step, host.rows - row);
-    piece.rows.data = static_cast<const std::byte*>(host.data) + static_cast<size_t>(row) * RowBytes(host);
+    piece.rows.data = static_cast<const std::byte*>(host.data) + static_cast<size_t>(row) * MatrixRowBytes(host);
     const int64_t scale_at = row / scale_ratio * (host.cols / 32);
     if (host.scale != nullptr) piece.rows.scale = host.scale + scale_at;
     piece.data += pack ? row / kTileRows * NumChunks(host.cols) * ChunkBytes(host.format)
-                       : row * static_cast<int64_t>(RowBytes(host));
+                       : row * static_cast<int64_t>(MatrixRowBytes(host));
     if (!pack && scale != nullptr) piece.scale = scale + scale_at;
     stats_.bytes += static_cast<int64_t>(DataBytes(piece.rows) + ScaleBytes(piece.rows));
     loader_->Queue(piece);

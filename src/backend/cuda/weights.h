@@ -6,6 +6,7 @@
 // returns is an address whose content is there after End.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,7 +54,7 @@ class Weights {
   size_t slab_left_ = 0, slab_next_bytes_ = size_t{1} << 20;
   size_t device_bytes_ = 0, host_bytes_ = 0;
   std::unique_ptr<Loader> loader_;
-  int64_t begin_ns_ = 0;
+  std::chrono::steady_clock::time_point begin_;
   BindStats stats_;
 };
 

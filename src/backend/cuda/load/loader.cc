@@ -18,8 +18,6 @@ Status ToStatus(cudaError_t error) {
   return Error(code, "CUDA: loading weights: {}", cudaGetErrorString(error));
 }
 
-size_t DataBytes(const Matrix& m) { return static_cast<size_t>(m.rows) * MatrixRowBytes(m); }
-
 }  // namespace
 
 // Pinned memory and its twin on the device; data first, scales behind.
@@ -42,6 +40,8 @@ struct Loader::Slot {
     if (device != nullptr) cudaFree(device);
   }
 };
+
+size_t DataBytes(const Matrix& m) { return static_cast<size_t>(m.rows) * MatrixRowBytes(m); }
 
 size_t ScaleBytes(const Matrix& m) {
   if (m.scale == nullptr) return 0;

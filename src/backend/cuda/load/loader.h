@@ -28,7 +28,8 @@ struct LoadPiece {
 
 // kUnimplemented: a scale that the kernels do not decode exactly; kDataLoss: a NaN among FP8 codes.
 Status CheckCodes(const Matrix& rows);
-// Bytes of the scales of these rows.
+// Bytes of these rows, and of their scales.
+size_t DataBytes(const Matrix& m);
 size_t ScaleBytes(const Matrix& m);
 
 class Loader {
