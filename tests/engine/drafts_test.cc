@@ -202,6 +202,33 @@ TEST(Drafts, AreDrawnByTheRequestsSettings) {
   EXPECT_EQ(stand({.temperature = 1, .logit_bias = {{77, 100.0F}}}), 1);
 }
 
+// On a device that draws, blocks whose drafts the host has a look at (those under grammars) run between the queueing of the others'
+// drafts and the look at them.
+TEST(Drafts, OfFreeRequestsAreTheSameBesideConstrainedOnes) {
+  EngineOptions options = DraftOptions("3");
+  if (g_backend == "cpu") options.backend = "reference";
+  using Noted = std::map<std::pair<uint64_t, int64_t>, std::vector<int32_t>>;  // by seed and position
+  const auto drafts_beside = [&](uint64_t constrained) {
+    constexpr uint64_t kFree = 2;
+    const auto engine = OpenBatch(options);
+    Noted noted;
+    engine->set_drafts_fn([&](const ChoiceSettings& c, int64_t position, Drafts* drafts) {
+      if (c.sampling.seed < kFree) noted[{c.sampling.seed, position}] = drafts->tokens;
+    });
+    std::vector<GenerationRequest> requests;
+    for (uint64_t i = 0; i < kFree + constrained; ++i) {
+      GenerationRequest request{.prompt = {0, 1169, 731, 261, 566}, .max_tokens = 16, .ignore_eos = true, .temperature = 0.5F, .seed = i};
+      if (i >= kFree) request.grammar_prompt_tokens = kWithGrammar;
+      requests.push_back(std::move(request));
+    }
+    RunByHand(*engine, requests, Order(requests.size(), 0));
+    return noted;
+  };
+  const Noted alone = drafts_beside(0);
+  EXPECT_GT(alone.size(), 6u);
+  for (const uint64_t constrained : {1, 6}) EXPECT_EQ(drafts_beside(constrained), alone) << constrained;
+}
+
 TEST(Drafts, A04_EveryPatternOfRightAndWrong) {
   GenerationRequest request{.prompt = N(40), .max_tokens = g_full ? 300 : 100, .ignore_eos = true, .logprobs = 1};
   request.seed = 1;

@@ -187,7 +187,7 @@ TEST_F(Runtime, WantOfMemoryIsAnErrorThatSaysSoAndPasses) {
   ASSERT_FALSE(buffer.ok());
   EXPECT_EQ(buffer.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(buffer.status().message(), HasSubstr("1125899906842624 bytes"));
-  // Scratch memory of an op: candidates of more experts than there are bytes.
+  // Scratch memory of an op: the packed inputs of 2^36 rows.
   Side side(*card());
   const HostMatrix w = Weights(WeightFormat::kBf16, 64, 64);
   const Matrix bound = side.Bind(w.matrix);
