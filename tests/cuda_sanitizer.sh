@@ -7,7 +7,7 @@
 set -uo pipefail
 tests=${1:-build}/tests logs=${1:-build}/sanitizer
 tools=${2:-memcheck racecheck initcheck}
-families=${3:-linear experts router mixes rows engram stores index attention draws adjusted_draws runtime}
+families=${3:-linear experts router mixes rows engram stores index index_long attention draws adjusted_draws}
 command -v compute-sanitizer > /dev/null || { echo "cuda_sanitizer.sh: compute-sanitizer is not there (CUDA toolkit)" >&2; exit 1; }
 export DI_TEST_SMALL=1
 mkdir -p "$logs"
@@ -15,31 +15,31 @@ mkdir -p "$logs"
 # The test program of a family and its tests.
 program_of() {
   case $1 in
-    linear) echo "backend_cuda_matrix_ops_test MatrixOps.Linear*" ;;
-    experts) echo "backend_cuda_matrix_ops_test ExpertOps.*" ;;
+    linear) echo "backend_cuda_matrix_ops_test MatrixOps.LinearEquals*" ;;
+    experts) echo "backend_cuda_matrix_ops_test ExpertOps.ExpertsEqual*" ;;
     router) echo "backend_cuda_matrix_ops_test MatrixOps.Route*" ;;
     mixes) echo "backend_cuda_row_ops_test RowOps.HyperConnections:RowOps.Expanded*" ;;
     rows) echo "backend_cuda_row_ops_test RowOps.Embed:RowOps.Rms*:RowOps.Rope*:RowOps.Sums*:RowOps.Gather*" ;;
     engram) echo "backend_cuda_row_ops_test RowOps.Engram*" ;;
     stores) echo "backend_cuda_cache_ops_test CacheOps.Stores*:CacheOps.Compress*" ;;
-    index) echo "backend_cuda_cache_ops_test CacheOps.Index*" ;;
+    index) echo "backend_cuda_cache_ops_test CacheOps.IndexSelectEquals*" ;;
+    index_long) echo "backend_cuda_cache_ops_test CacheOps.IndexSelectOfLong*" ;;
     attention) echo "backend_cuda_cache_ops_test CacheOps.Attention*" ;;
     draws) echo "backend_cuda_row_ops_test *Draws*" ;;
     adjusted_draws) echo "engine_device_sampling_test *cuda*" ;;
-    runtime) echo "backend_cuda_runtime_test Runtime.Steps*:Runtime.Tables*" ;;
     *) echo "cuda_sanitizer.sh: there is no family $1" >&2; exit 1 ;;
   esac
 }
 
 # What racecheck reports and docs/kernels/cuda.md explains: copies by the copy engine or cp.async into a place that other lanes of the
 # warp have read, in one instruction.
-explained='BulkCopy|CopyUnit'
+explained='BulkCopy|CopyUnit|LoadMatrices'
 
 check() {
-  local tool=$1 family=$2 program filter log=$logs/$1-$2.log begin=$SECONDS status=clean
+  local tool=$1 family=$2 program filter log=$logs/$1-$2.log begin=$SECONDS status=clean code
   read -r program filter <<< "$(program_of "$family")"
   timeout 300 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 50 "$tests/$program" --gtest_filter="$filter" > "$log" 2>&1
-  local code=$?
+  code=$?
   if ! grep -q '\[  PASSED  \]' "$log"; then
     status=FAILED
   elif ((code != 0)) || grep -qE 'Race reported|Potential .* hazard' "$log"; then

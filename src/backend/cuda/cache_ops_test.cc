@@ -286,18 +286,19 @@ TEST_F(CacheOps, IndexSelectOfLongContexts) {
 }
 
 // Outputs that are handed over as a linear's inputs: its results are those of the rows, to the bit. The room behind the last row
-// is full of NaN.
+// is full of NaN. With DI_TEST_SMALL they are handed over, and that is all.
 void ExpectSameThroughInputs(Side& side, AttentionParams p, const HostMatrix& after) {
   const Matrix w = side.Bind(after.matrix);
   const int64_t bytes = side->input_bytes(w, 1, Activations::kBf16, p.rows);
   ASSERT_GT(bytes, 0);
   LinearParams linear{.rows = p.rows, .w = w, .activations = Activations::kBf16, .x = p.out, .x_stride = w.cols,
                       .y = side.Out<float>(p.rows * w.rows), .y_stride = w.rows};
-  side->Linear(linear);
+  if (!kSmall) side->Linear(linear);
   const auto expected = side.Get(linear.y, p.rows * w.rows);
   p.out = nullptr;
   p.inputs = side.Out<uint8_t>(bytes);
   side->Attention(p);
+  if (kSmall) return;
   linear.x = nullptr;
   linear.inputs = p.inputs;
   linear.y = side.Out<float>(p.rows * w.rows);

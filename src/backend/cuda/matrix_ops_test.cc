@@ -31,6 +31,7 @@ TEST_F(MatrixOps, LinearEqualsTheReference) {
   const LinearCase cases[] = {{1, 32, 32, 1}, {3, 96, 64, 1}, {5, 64, 160, 2}, {9, 160, 96, 1}, {33, 96, 512, 3},
                               {65, 224, 1280, 1}, {130, 128, 640, 2}, {300, 4160, 192, 1}, {7, 64, 5120, 1}};
   for (const LinearCase& c : cases) {
+    if (kSmall && c.rows != 1 && c.rows != 9 && c.rows != 33 && c.rows != 130) continue;
     const std::vector<float> x = Normal(c.rows * c.groups * c.inputs);
     for (const WeightFormat format : kFormats) {
       const HostMatrix w = Weights(format, c.outputs, c.inputs);
