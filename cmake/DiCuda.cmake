@@ -11,6 +11,8 @@ else()
   option(DI_CUDA "compile the CUDA backend (needs nvcc 13)" OFF)
 endif()
 
+option(DI_CUDA_RACECHECK "kernels whose barriers racecheck of compute-sanitizer understands; slower" OFF)
+
 if(DI_CUDA)
   if(NOT DI_NVCC)
     message(FATAL_ERROR "DI_CUDA=ON, but nvcc was not found: install the CUDA 13 toolkit or set -DDI_NVCC=/path/to/nvcc")
@@ -52,5 +54,8 @@ function(di_cuda_sources target folder)
   # -fmad=false for the reason of -ffp-contract=off: a fused multiply-add is written as one.
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-fmad=false;-lineinfo;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>")
+  if(DI_CUDA_RACECHECK)
+    target_compile_definitions(${target} PRIVATE DI_CUDA_RACECHECK)
+  endif()
   target_link_libraries(${target} PUBLIC CUDA::cudart_static)
 endfunction()

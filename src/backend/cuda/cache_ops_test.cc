@@ -171,6 +171,7 @@ TEST_F(CacheOps, CompressReadsTheRingAndThenUpdatesIt) {
 
 TEST_F(CacheOps, IndexSelectEqualsTheReferenceWithTies) {
   for (const Shape& shape : {Shape{32, 128, 64, 1}, Shape{32, 128, 64, 2}, Shape{32, 32, 16, 2}}) {
+    if (kSmall && shape.ratio == 1) continue;
     MakeCaches(shape);
     constexpr int64_t kTopk = 40, kBlockSize = 8, kBlocksMax = 12;
     const int64_t heads = shape.index_dim == 32 ? 4 : shape.ratio == 2 ? 32 : 8;  // heads of 128: the tensor cores
@@ -324,7 +325,8 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
                         Case{{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2},
                         Case{{512, 128, 64, 1}, 64, 128, 0, 40, Activations::kBf16, 1e-2}}) {
     MakeCaches(c.shape);
-    const int64_t rows_all = c.shape.dim != 512 ? kRowsMax : kSmall ? 3 : 300;  // of 64 heads of 512 fewer, for time
+    if (kSmall && c.shape.dim == 512 && c.activations == Activations::kFp32) continue;  // the same kernel as for smaller shapes
+    const int64_t rows_all = c.shape.dim == 512 ? (kSmall ? 3 : 300) : kSmall ? 20 : kRowsMax;  // of 64 heads of 512 fewer, for time
     const int64_t width = c.heads * c.shape.dim, compared = std::min(c.rows, rows_all);
     const auto raw = Normal(rows_all * width, 0.5f), sink = Normal(c.heads), table = Turns(rows_all * c.shape.rope_dim);
     auto q = raw;

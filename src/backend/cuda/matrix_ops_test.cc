@@ -151,7 +151,8 @@ TEST_F(ExpertOps, ExpertsEqualTheReference) {
       {40, 512, 128, 24, 3, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
       {600, 128, 2112, 3, 2, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true},
       {5, 1024, 576, 3, 1, WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, true}};
-  for (const ExpertsCase& c : cases) {
+  for (ExpertsCase c : cases) {
+    c.rows = AtMost(c.rows);
     const ExpertsInput in = MakeInput(c, c.rows);
     for (const Activations activations : kActivations) {
       SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.hidden << " x " << c.inter << ", activations " << int(activations));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties of the backend around its ops: what is queued without waiting (copies, ops, branches, recordings) runs as if one after
 // the other; a failure is reported once, by name, and spoils nothing that comes after it.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -48,14 +49,19 @@ class BusyCopies {
 
  private:
   void Run() {
-    auto made = CreateCuda({});
-    ASSERT_TRUE(made.ok());
-    Backend& backend = **made;
-    const std::vector<std::byte> bytes(size_t{32} << 20);
-    auto buffer = backend.Allocate(bytes.size());
-    ASSERT_TRUE(buffer.ok());
-    while (!stop_) backend.CopyToDevice(buffer->data(), bytes.data(), bytes.size());
-    EXPECT_TRUE(backend.Synchronize().ok());
+    constexpr size_t kBytes = size_t{64} << 20;
+    void *host = nullptr, *device = nullptr;
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaHostAlloc(&host, kBytes, cudaHostAllocDefault), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&device, kBytes), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    while (!stop_) {
+      for (int i = 0; i < 8; ++i) cudaMemcpyAsync(device, host, kBytes, cudaMemcpyHostToDevice, stream);
+      EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    }
+    cudaStreamDestroy(stream);
+    cudaFree(device);
+    cudaFreeHost(host);
   }
   std::atomic<bool> stop_ = false;
   std::thread thread_;

@@ -35,7 +35,7 @@ struct StagePlaces {
 
 // A warp's reads of a stage are over: its place may be filled again. Its lanes have met since the last of them.
 __device__ inline void ReleaseStage(const GemmShared& shared, int stage) {
-  if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(shared.Empty(stage));
+  if (threadIdx.x % kWarp < kReleasingLanes) ptx::BarrierArrive(shared.Empty(stage));
 }
 
 // The chunks of a span for few tokens, by products of a warp: they take B from registers and no part in what the warpgroup's

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < memory.num_stages; ++i) {
       ptx::BarrierInit(shared.Full(i), kProducerWarps);
-      ptx::BarrierInit(shared.Empty(i), Traits::kTiles * kWarpgroup / kWarp);
+      ptx::BarrierInit(shared.Empty(i), Traits::kTiles * kWarpgroup / kWarp * kReleasingLanes);
     }
     ptx::FenceBarrierInit();
   }
