@@ -16,6 +16,15 @@ class CacheOps : public TwinTest {
   struct Shape {
     int dim, index_dim, rope_dim, ratio;
   };
+  struct AttentionCase {
+    Shape shape;
+    int64_t heads;
+    int window;
+    int64_t topk;
+    int64_t rows;  // compared with the reference
+    Activations activations = Activations::kFp32;
+    double tolerance = 1e-5;
+  };
 
   void MakeCaches(const Shape& shape) {
     shape_ = shape;
@@ -308,22 +317,16 @@ void ExpectSameThroughInputs(Side& side, AttentionParams p, const HostMatrix& af
 }
 
 TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
-  struct Case {
-    Shape shape;
-    int64_t heads;
-    int window;
-    int64_t topk;
-    int64_t rows;  // compared with the reference
-    Activations activations = Activations::kFp32;
-    double tolerance = 1e-5;
-  };
   // bf16: the queries have eight bits already, and a softmax weight of eight bits is off by at most 2^-9 of itself. Of a row's
   // largest output that makes some 4e-3, where the weighted keys partly cancel.
-  for (const Case& c : {Case{{512, 128, 64, 1}, 64, 128, 512, 20}, Case{{32, 32, 16, 2}, 4, 16, 6, 200},
-                        Case{{128, 64, 32, 2}, 3, 100, 64, 100}, Case{{64, 32, 32, 1}, 2, 32, 0, 200},
-                        Case{{512, 128, 64, 1}, 64, 128, 512, 40, Activations::kBf16, 1e-2},
-                        Case{{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2},
-                        Case{{512, 128, 64, 1}, 64, 128, 0, 40, Activations::kBf16, 1e-2}}) {
+  const AttentionCase cases[] = {{{512, 128, 64, 1}, 64, 128, 512, 20},
+                                 {{32, 32, 16, 2}, 4, 16, 6, 200},
+                                 {{128, 64, 32, 2}, 3, 100, 64, 100},
+                                 {{64, 32, 32, 1}, 2, 32, 0, 200},
+                                 {{512, 128, 64, 1}, 64, 128, 512, 40, Activations::kBf16, 1e-2},
+                                 {{512, 128, 64, 2}, 128, 100, 64, 20, Activations::kBf16, 1e-2},
+                                 {{512, 128, 64, 1}, 64, 128, 0, 40, Activations::kBf16, 1e-2}};
+  for (const AttentionCase& c : cases) {
     MakeCaches(c.shape);
     if (kSmall && c.shape.dim == 512 && c.activations == Activations::kFp32) continue;  // the same kernel as for smaller shapes
     const int64_t rows_all = c.shape.dim == 512 ? (kSmall ? 3 : 300) : kSmall ? 20 : kRowsMax;  // of 64 heads of 512 fewer, for time
