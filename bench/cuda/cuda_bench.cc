@@ -210,7 +210,7 @@ void BenchAttention(Card& card) {
   };
   constexpr Activations activations = Activations::kBf16;
   for (const auto& [requests, per_request, topk] :
-       {Case{64, 1, 512}, {128, 1, 512}, {128, 6, 512}, {256, 1, 512}, {256, 1, 0}, {8, 1024, 512}, {8, 1024, 0}}) {
+       {Case{1, 1, 512}, {1, 1, 0}, {32, 1, 512}, {32, 1, 0}, {64, 1, 512}, {128, 1, 512}, {128, 6, 512}, {256, 1, 512}, {256, 1, 0}, {8, 1024, 512}, {8, 1024, 0}}) {
     const Caches caches = MakeCaches(card, requests, kTokens, 1);
     const int64_t rows = int64_t{requests} * per_request;
     std::mt19937 random(5);

@@ -2,6 +2,7 @@
 // Properties of the ops on the caches (storing, compressing, selecting, attending) on the card, over ragged requests with
 // shuffled pages: stored bytes and outputs equal the reference's, choices equal it exactly, ties included, and a row's
 // bits do not depend on the batch.
+#include "backend/cuda/attention/attention_launch.h"
 #include "backend/cuda/twin_test_util.h"
 
 namespace deepinfer::backend::cuda {
@@ -103,6 +104,27 @@ class CacheOps : public TwinTest {
       requests->push_back(static_cast<int32_t>(r / each));
       places->push_back(static_cast<int32_t>(r % each));
     }
+  }
+
+  // What each row of a batch attends to: a floor for some, and as many latents as it sees, up to topk, in ascending order.
+  struct Choices {
+    std::vector<int32_t> floor, selected, count;
+  };
+  Choices Choose(int64_t rows, int64_t topk) {
+    Choices choices;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int position = positions_[static_cast<size_t>(r)];
+      choices.floor.push_back(Uniform(0, 2) == 0 ? std::max(0, position - Uniform(0, 9)) : 0);
+      std::vector<int32_t> all(static_cast<size_t>((position + 1) / shape_.ratio));
+      for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+      std::shuffle(all.begin(), all.end(), random_);
+      all.resize(std::min(all.size(), static_cast<size_t>(topk)));
+      std::sort(all.begin(), all.end());
+      choices.count.push_back(static_cast<int32_t>(all.size()));
+      all.resize(static_cast<size_t>(topk), -1);
+      choices.selected.insert(choices.selected.end(), all.begin(), all.end());
+    }
+    return choices;
   }
 
   Shape shape_{};
@@ -336,20 +358,7 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
     if (c.activations == Activations::kBf16) {
       for (float& value : q) value = numeric::Bf16ToFloat(numeric::FloatToBf16(value));
     }
-    std::vector<int32_t> floor, selected, count;
-    for (int64_t r = 0; r < rows_all; ++r) {
-      const int position = positions_[static_cast<size_t>(r)];
-      floor.push_back(Uniform(0, 2) == 0 ? std::max(0, position - Uniform(0, 9)) : 0);
-      const int visible = (position + 1) / c.shape.ratio;
-      std::vector<int32_t> all(static_cast<size_t>(visible));
-      for (int i = 0; i < visible; ++i) all[static_cast<size_t>(i)] = i;
-      std::shuffle(all.begin(), all.end(), random_);
-      all.resize(std::min(all.size(), static_cast<size_t>(c.topk)));
-      std::sort(all.begin(), all.end());
-      count.push_back(static_cast<int32_t>(all.size()));
-      all.resize(static_cast<size_t>(c.topk), -1);
-      selected.insert(selected.end(), all.begin(), all.end());
-    }
+    const auto [floor, selected, count] = Choose(rows_all, c.topk);
     const HostMatrix after = Weights(WeightFormat::kBf16, 64, width);
     const auto run_on = [&](Backend& backend, const std::vector<float>& queries, int64_t begin, int64_t rows) {
       Side side(backend);
@@ -378,6 +387,57 @@ TEST_F(CacheOps, AttentionEqualsTheReferenceAndKeepsBits) {
       if (rows > rows_all) continue;
       const int64_t begin = std::min<int64_t>(rows_all - rows, 37);
       EXPECT_EQ(run(*card(), begin, rows), Rows(all, begin, rows, width)) << rows << " rows";
+    }
+  }
+}
+
+// Blocks that share a row give the bits of one that does it alone: rows with few keys, with none and with all, and queries so large
+// that the running maximum moves often.
+TEST_F(CacheOps, AttentionOfSharedRowsKeepsBits) {
+  struct Case {
+    Shape shape;
+    int64_t heads;
+    int window;
+    int64_t topk;
+    float deviation;
+  };
+  for (const Case& c : {Case{{512, 128, 64, 1}, 64, 128, 512, 0.5f}, Case{{512, 128, 64, 1}, 64, 128, 512, 30.0f},
+                        Case{{512, 128, 64, 2}, 128, 100, 64, 30.0f}, Case{{512, 128, 32, 1}, 64, 128, 0, 30.0f}}) {
+    MakeCaches(c.shape);
+    const int64_t rows = kSmall ? 6 : 150;
+    const auto all = static_cast<size_t>(rows);
+    for (size_t r = 0; r < all; r += 4) positions_[r] = std::min(positions_[r], static_cast<int32_t>(r * 2));
+    Choices choices = Choose(rows, c.topk);
+    for (size_t r = 1; r < all; r += 4) choices.count[r] = std::min(choices.count[r], static_cast<int32_t>(r * 7));
+    for (size_t r = 2; r < all; r += 8) choices.floor[r] = positions_[r] + 1;  // no window
+    choices.count[2] = 0;
+    const int64_t width = c.heads * c.shape.dim;
+    Side side(*card());
+    AttentionParams p{.rows = rows, .heads = c.heads, .dim = c.shape.dim, .rope_dim = c.shape.rope_dim,
+                      .q = side.Put(Normal(rows * width, c.deviation)), .table = side.Put(Turns(rows * c.shape.rope_dim)),
+                      .positions = side.Put(Rows(positions_, 0, rows)), .requests = side.Put(Rows(requests_, 0, rows)),
+                      .window = c.window, .window_floor = side.Put(choices.floor), .window_cache = PutWindow(side),
+                      .has_latents = c.topk > 0, .latent_cache = PutGlobal(side), .topk = c.topk, .selected = side.Put(choices.selected),
+                      .selected_count = side.Put(choices.count), .sink = side.Put(Normal(c.heads)),
+                      .scale = 1.0f / std::sqrt(static_cast<float>(c.shape.dim)), .activations = Activations::kBf16};
+    Context context(0);
+    ASSERT_TRUE(context.Init().ok());
+    const auto run = [&](int blocks) {
+      p.out = side.Out<float>(rows * width);
+      EXPECT_TRUE(side->Synchronize().ok());
+      context.BeginOp();
+      SparseAttention(context, p, blocks);
+      context.Synchronize();
+      EXPECT_TRUE(context.TakeError().ok());
+      return side.Get(p.out, rows * width);
+    };
+    const auto alone = run(1);
+    for (const int blocks : {2, 4}) {
+      const auto shared = run(blocks);
+      for (int64_t r = 0; r < rows; ++r) {
+        EXPECT_EQ(std::memcmp(&shared[static_cast<size_t>(r * width)], &alone[static_cast<size_t>(r * width)], static_cast<size_t>(width) * sizeof(float)), 0)
+            << "row " << r << ", " << blocks << " blocks";
+      }
     }
   }
 }

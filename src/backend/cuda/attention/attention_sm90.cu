@@ -11,7 +11,8 @@
 // its own, then the chosen latents; a running maximum from the sink on, which moves only when a tile exceeds it by more than
 // 2^kSlack; sums so far are scaled when it moves. The left channels take tile 0, then tile 1, the right ones tile 1, then
 // tile 0, whose weights are scaled to the newer maximum before they are rounded a second time; each tile in steps of 16 keys
-// by the tensor core. The denominator sums unrounded weights, thread by thread, even tiles before odd ones, then the sink.
+// by the tensor core. The denominator sums unrounded weights, thread by thread and tile by tile, even tiles before odd ones, then the
+// sink.
 // Nothing depends on other rows.
 #include <algorithm>
 #include <bit>
@@ -20,60 +21,19 @@
 #include "backend/cuda/attention/attention_launch.h"
 #include "backend/cuda/attention/sparse_produce_sm90.cuh"
 #include "backend/cuda/attention/sparse_query_sm90.cuh"
+#include "backend/cuda/attention/sparse_store_sm90.cuh"
+#include "backend/cuda/attention/split_launch.h"
 #include "backend/cuda/linear/inputs.h"
-#include "backend/cuda/ptx/wgmma_sm90.cuh"
 
 namespace deepinfer::backend::cuda {
 namespace {
 
 using namespace sparse;  // NOLINT: the other half of this kernel
 
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr float kSlack = 8.0f;
-
 // Named barriers of the consumers; 0 is __syncthreads.
 enum Signal { kTop0 = 1, kTop1 = 2, kWeights0 = 3, kWeights1 = 4, kSums = 5 };
 
-using Scores = float[32];           // [key / 8][h][key % 2] of a tile
 using Outputs = float[2][64];       // [run of 128 channels][column / 8][h][column % 2] of a half
-using Weights = uint32_t[4][4];     // [step of 16 keys][register]
-
-__device__ float Exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-__device__ float QuadMax(float value) {
-  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
-  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
-}
-__device__ float QuadSum(float value) {
-  value += __shfl_xor_sync(kAllLanes, value, 1);
-  return value + __shfl_xor_sync(kAllLanes, value, 2);
-}
-
-// The first of a thread's two heads (h = 0, 1: 8 apart).
-__device__ int Head() { return static_cast<int>(threadIdx.x) % kWarpgroup / kWarp * 16 + static_cast<int>(threadIdx.x) % kWarp / 4; }
-__device__ bool LeadsWarp() { return threadIdx.x % kWarp == 0; }
-
-// A descriptor as its upper word and a lower word that a step in shared memory is added to. The exchange tells ptxas that the
-// word is uniform, and keeps it from computing the descriptors of all steps before the loop, for which there are no registers.
-struct Operand {
-  uint32_t low;
-  uint32_t high;
-
-  __device__ explicit Operand(uint64_t descriptor)
-      : low(__shfl_sync(kAllLanes, static_cast<uint32_t>(descriptor), 0)), high(static_cast<uint32_t>(descriptor >> 32)) {}
-  __device__ uint64_t At(uint32_t bytes) const { return uint64_t{high} << 32 | (low + (bytes >> 4)); }
-};
-
-// Waits for what producers write in each pair, or item.
-__device__ void WaitForData(uint64_t* barrier, uint32_t phase) {
-  ptx::BarrierWait(barrier, phase);
-  ptx::FenceAsyncShared();
-}
-
 // Waits for half of a tile and starts its part of the scores.
 __device__ void StartScores(Shared& shared, int tile, Half half, uint32_t phase, Scores& s) {
   WaitForData(&shared.full[tile][half], phase);
@@ -135,74 +95,6 @@ __device__ void Scale(const float (&factor)[2], Outputs& o) {
   for (int i = 0; i < 128; ++i) o[i / 64][i % 64] *= factor[i / 2 % 2];
 }
 
-// A thread's two heads of the running softmax.
-struct Running {
-  float top[2];
-  float sum[2];
-  float factor[2];  // of the last move
-
-  __device__ void MoveTo(int h, float to) {
-    factor[h] = Exp2(top[h] - to);
-    top[h] = to;
-    sum[h] *= factor[h];
-  }
-};
-
-// The largest score of each head, times scale; keys from `valid` on do not count.
-__device__ void Maxima(int valid, float scale, Scores& s, float (&top)[2]) {
-  if (valid < kTileKeys) {
-    const int c = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) s[i] = i / 4 * 8 + 2 * c + i % 2 < valid ? s[i] : -INFINITY;
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float best = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) best = i / 2 % 2 == h ? fmaxf(best, s[i]) : best;
-    top[h] = QuadMax(best) * scale;
-  }
-}
-
-__device__ float Moved(float top, float best) { return best > top + kSlack ? best : top; }
-
-// Turns scores into weights, and adds them to the sums.
-__device__ void Weigh(float scale, Scores& s, Running& running, Weights& a) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float& x = s[4 * j + 2 * h];
-      float& y = s[4 * j + 2 * h + 1];
-      x = Exp2(__fmaf_rn(x, scale, -running.top[h]));
-      y = Exp2(__fmaf_rn(y, scale, -running.top[h]));
-      running.sum[h] += x + y;
-      a[j / 2][j % 2 * 2 + h] = ptx::PackBf16x2(x, y);
-    }
-  }
-}
-
-// Hands weights, times factor, to the other warpgroup; a signal follows.
-__device__ void StoreWeights(const Weights& a, const float (&factor)[2], uint8_t* out) {
-  const int c = static_cast<int>(threadIdx.x) % 4, head = Head();
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const uint32_t pair = a[j / 2][j % 2 * 2 + h];
-      *reinterpret_cast<uint32_t*>(out + UnitOffset(head + 8 * h, j) + 4 * c) =
-          ptx::PackBf16x2(__uint_as_float(pair << 16) * factor[h], __uint_as_float(pair & 0xFFFF0000u) * factor[h]);
-    }
-  }
-  ptx::FenceAsyncShared();
-}
-
-// Valid keys of a tile.
-__device__ int Valid(int tile, int window, int latents) {
-  const int window_tiles = Tiles(window);
-  return tile < window_tiles ? window - tile * kTileKeys : latents - (tile - window_tiles) * kTileKeys;
-}
-
 struct ConsumerItem {
   int window;
   int latents;
@@ -239,7 +131,10 @@ __device__ void SumLeft(Shared& shared, const ConsumerItem& item, Running& runni
     }
     ptx::ArriveThreads(kTop0, kConsumers);
     Weights a;
-    Weigh(item.scale, s, running, a);
+    float sum[2];
+    Weigh(item.scale, s, running.top, a, sum);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) running.sum[h] += sum[h];
     Scale(running.factor, o);
     StartOwnValues(shared, kLeft, a, o);
     WaitForValues<0>(o);
@@ -283,7 +178,10 @@ __device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& runn
     }
     ptx::ArriveThreads(kTop1, kConsumers);
     Weights a;
-    Weigh(item.scale, s, running, a);
+    float sum[2];
+    Weigh(item.scale, s, running.top, a, sum);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) running.sum[h] += sum[h];
     Scale(running.factor, o);
     StartOwnValues(shared, kRight, a, o);
     constexpr float kOnes[2] = {1.0f, 1.0f};
@@ -298,67 +196,6 @@ __device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& runn
     StartOtherValues(shared, kRight, o);
     WaitForValues<0>(o);
     if (LeadsWarp()) ptx::BarrierArrive(&shared.empty[0][kRight]);
-  }
-}
-
-// Cosine and sine of the thread's turned channels: all lie in the last chunk, [part][e].
-constexpr int kTurnedMax = 64;
-using Turns = float2[4][2];
-
-// The first of a thread's channels in a part of 16: it has this one, the next, and those four further on
-// (sparse_decode_sm90.cuh).
-__device__ int FirstChannel() {
-  const int c = static_cast<int>(threadIdx.x) % 4;
-  return c / 2 * 8 + c % 2 * 2;
-}
-
-__device__ void LoadTurns(const SparseParams& p, int64_t row, Turns& turns) {
-  const int plain = kDim - static_cast<int>(p.op.rope_dim);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int at = kDim - 64 + i / 2 * 16 + FirstChannel() + i % 2 * 4 - plain;
-    turns[i / 2][i % 2] = at >= 0 ? *reinterpret_cast<const float2*>(p.op.table + row * p.op.rope_dim + at) : make_float2(1.0f, 0.0f);
-  }
-}
-
-// Divides, turns the last channels back by the row's position, and stores, as rows or as inputs of a linear. The thread trades two
-// of its four channels of a part with the next thread, so that both store four neighbours.
-template <int kGroup>
-__device__ void Store(const SparseParams& p, int64_t row, int first_head, const float (&inverse)[2], const Outputs& o) {
-  const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
-  float* out = p.op.out + (row * p.op.heads + first_head + Head()) * kDim + kGroup * 256 + c / 2 * 8 + odd * 4;
-  // Of inputs a head has eight chunks, kGroup's are four of them.
-  const auto packed_row = static_cast<int>(row) / 8 * 1024 + static_cast<int>(row) % 8 * 128;
-  const int first_chunk = (first_head + Head()) * 8 + kGroup * 4;
-  uint8_t* inputs = static_cast<uint8_t*>(p.op.inputs) + first_chunk * p.input_part_bytes + packed_row + odd * 8;
-  Turns turns;
-#pragma unroll
-  for (int part = 0; part < 16; ++part) {  // of 16 channels
-    // Late, since there are no registers before.
-    if (kGroup == 1 && part == 8) LoadTurns(p, row, turns);
-    const int chunk = part / 4, a = chunk * 8 + part % 4 + chunk % 2 * 4, b = chunk * 8 + part % 4 + (1 - chunk % 2) * 4;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float2 v[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        v[e] = make_float2(o[a / 16][a % 16 * 4 + 2 * h + e] * inverse[h], o[b / 16][b % 16 * 4 + 2 * h + e] * inverse[h]);
-        if (kGroup == 1 && part >= 12) {
-          const float2 t = turns[part % 4][e];
-          v[e] = make_float2(v[e].x * t.x + v[e].y * t.y, v[e].y * t.x - v[e].x * t.y);
-        }
-      }
-      const float2 send = odd != 0 ? v[0] : v[1], keep = odd != 0 ? v[1] : v[0];
-      const float2 got = make_float2(__shfl_xor_sync(kAllLanes, send.x, 1), __shfl_xor_sync(kAllLanes, send.y, 1));
-      const float4 four = odd != 0 ? make_float4(got.x, got.y, keep.x, keep.y) : make_float4(keep.x, keep.y, got.x, got.y);
-      if (p.op.inputs != nullptr) {
-        const int unit = part % 4 * 2 + c / 2, at = (unit ^ static_cast<int>(row) % 8) * 16;
-        *reinterpret_cast<uint2*>(inputs + (h * 64 + part / 4) * p.input_part_bytes + at) =
-            make_uint2(ptx::PackBf16x2(four.x, four.y), ptx::PackBf16x2(four.z, four.w));
-      } else {
-        ptx::StoreStreamed(out + h * 8 * kDim + part * 16, four);
-      }
-    }
   }
 }
 
@@ -404,7 +241,7 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
       const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] + Exp2(sink[h] - running.top[h]);
       inverse[h] = kKeyRepair / sum;
     }
-    Store<kGroup>(p, row, first_head, inverse, o);
+    StoreOutputs<kDim / 2 / 16, 0, kGroup == 1>(p, row, first_head, kGroup * (kChunks / 2), inverse, o);
   }
 }
 
@@ -440,11 +277,9 @@ bool SparseAttentionTakes(const AttentionParams& p) {
          p.rope_dim <= kTurnedMax && (!p.has_latents || p.latent_cache.block_bytes() % 16 == 0);
 }
 
-void SparseAttention(Context& context, const AttentionParams& p) {
-  constexpr int kBytes = sizeof(Shared) + 1024;
-  static_assert(kBytes <= 227 * 1024);
-  context.Record(cudaFuncSetAttribute(SparseAttentionKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-                 "attention: shared memory");
+namespace {
+
+SparseParams Prepare(const AttentionParams& p) {
   SparseParams sparse{};
   sparse.op = p;
   sparse.head_runs = static_cast<int32_t>(p.heads / kHeads);
@@ -456,6 +291,19 @@ void SparseAttention(Context& context, const AttentionParams& p) {
     sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
   }
   if (p.inputs != nullptr) sparse.input_part_bytes = InputsAt(p.inputs, p.rows, Activations::kBf16).part_bytes;
+  return sparse;
+}
+
+}  // namespace
+
+void SparseAttention(Context& context, const AttentionParams& p, int blocks_of_item) {
+  const SparseParams sparse = Prepare(p);
+  if (blocks_of_item == 0) blocks_of_item = SplitAttentionBlocks(context, sparse);
+  if (blocks_of_item > 1) return SplitAttention(context, sparse, blocks_of_item);
+  constexpr int kBytes = sizeof(Shared) + 1024;
+  static_assert(kBytes <= 227 * 1024);
+  context.Record(cudaFuncSetAttribute(SparseAttentionKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                 "attention: shared memory");
   const int blocks = std::min(sparse.num_items, context.num_sms());
   SparseAttentionKernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, context.stream()>>>(sparse);
 }

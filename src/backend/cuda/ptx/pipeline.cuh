@@ -104,6 +104,32 @@ __device__ inline uint32_t LoadWordOnce(const void* global) {
   asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(global));
   return word;
 }
+// The same under a predicate instead of a branch, behind which they would be waited for; zeros where it does not hold.
+__device__ inline void LoadOnceIf(bool is_there, const void* global, uint32_t (&four)[4]) {
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      "setp.ne.b32 there, %5, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "mov.u32 %1, 0;\n"
+      "mov.u32 %2, 0;\n"
+      "mov.u32 %3, 0;\n"
+      "@there ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(four[0]), "=&r"(four[1]), "=&r"(four[2]), "=&r"(four[3])
+      : "l"(global), "r"(static_cast<uint32_t>(is_there)));
+}
+__device__ inline void LoadWordOnceIf(bool is_there, const void* global, uint32_t& word) {
+  asm volatile(
+      "{\n"
+      ".reg .pred there;\n"
+      "setp.ne.b32 there, %2, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "@there ld.global.nc.L1::no_allocate.u32 %0, [%1];\n"
+      "}\n"
+      : "=&r"(word)
+      : "l"(global), "r"(static_cast<uint32_t>(is_there)));
+}
 // The same for what nothing reads again: first to leave the second-level cache.
 __device__ inline float4 LoadStreamed(const float* global) {
   float4 v;
@@ -159,6 +185,22 @@ __device__ inline void SyncThreads(int barrier, int threads) {
 // Arrives at such a barrier without waiting; others wait with SyncThreads. `threads` counts both kinds.
 __device__ inline void ArriveThreads(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// A barrier that tells whether the predicate holds for any of the threads.
+__device__ inline bool SyncThreadsOr(int barrier, int threads, bool predicate) {
+  uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.b32 in, %3, 0;\n"
+      "barrier.cta.red.or.pred out, %1, %2, in;\n"
+      "selp.u32 %0, 1, 0, out;\n"
+      "}\n"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(static_cast<uint32_t>(predicate))
+      : "memory");
+  return any != 0;
 }
 
 // Gives registers of the calling warpgroup back, or takes more; the whole warpgroup calls.
