@@ -124,7 +124,7 @@ class Backend {
   virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
   // Bytes that another op needs to leave a linear's inputs as Linear reads them (LinearParams::inputs); 0: it cannot. The same for
-  // all matrices of a shape and format; grows with the rows.
+  // all matrices of a shape and format; grows with the rows. Matrices of one width that read them laid out read them alike.
   virtual int64_t input_bytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows) const {
     (void)w, (void)groups, (void)activations, (void)rows;
     return 0;
@@ -143,6 +143,11 @@ class Backend {
   }
   virtual void Linear(const LinearParams& p) = 0;
   virtual void RmsNorm(const RmsNormParams& p) = 0;
+  // Linear and then RmsNorm of its outputs, with the same bits; what lies in linear.y afterwards is open.
+  virtual void LinearNorm(const LinearParams& linear, const RmsNormParams& norm) {
+    Linear(linear);
+    RmsNorm(norm);
+  }
   virtual void RopeTable(const RopeTableParams& p) = 0;
   virtual void Rope(const RopeParams& p) = 0;
   virtual void StoreWindow(const StoreWindowParams& p) = 0;

@@ -75,6 +75,7 @@ struct HcMixParams {
   float* post;               // out [rows, streams]
   float* comb;               // out [rows, streams, streams], row = source stream
   float* collapsed;          // out [rows, hidden]
+  void* inputs = nullptr;    // out, if given: the same as the inputs of a linear, rounded to bf16 (Backend::input_bytes)
 };
 
 // collapsed = rms(sum_s collapse[s] * x[s]; norm_weight): the end of the stack.
@@ -123,6 +124,7 @@ struct LinearParams {
   const void* inputs = nullptr;  // in place of x: what another op has rounded and laid out, Backend::input_bytes of it
   float* y;          // [rows, y_stride], y_stride >= w.rows
   int64_t y_stride;
+  void* y_inputs = nullptr;  // in place of y: the same as the inputs of another linear, rounded to bf16
 };
 
 // y += x, the first `dim` values of each row.
@@ -144,6 +146,7 @@ struct RmsNormParams {
   const float* weight;  // [dim]
   float eps;
   float* y;             // [rows, dim]
+  void* inputs = nullptr;  // in place of y: the same as the inputs of a linear, rounded to bf16 (Backend::input_bytes)
 };
 
 // cos and sin of fp32(position) * inv_freq, the product rounded to fp32 (checkpoint.md 5).
@@ -313,12 +316,14 @@ struct ExpertsParams {
   int64_t topk;
   int64_t num_experts;
   const float* x;                // [rows, hidden]
+  const void* inputs = nullptr;  // in place of x for the shared expert: the same as the inputs of a linear (LinearParams::inputs)
   const int32_t* chosen;         // [rows, topk], ascending
   const float* weights;          // [rows, topk]
   const ExpertWeights* experts;  // host array [num_experts]
   ExpertWeights shared;
   bool has_shared;
   const float* last = nullptr;   // [rows, hidden]: added in the place of the shared expert; nullptr: nothing
+  bool joins_last = false;       // a branch makes `last`: the op joins it (Backend::JoinBranch), before it reads that
   float limit;                   // clamp of gate (above) and up (both sides)
   Activations activations;
   float* y;                      // [rows, hidden]

@@ -83,6 +83,9 @@ class CudaBackend final : public Backend {
   }
   void Linear(const LinearParams& p) override { Run(cuda::Linear, p, "linear"); }
   void RmsNorm(const RmsNormParams& p) override { Run(cuda::RmsNorm, p, "rms norm"); }
+  void LinearNorm(const LinearParams& linear, const RmsNormParams& norm) override {
+    Run([&](cuda::Context& context, const LinearParams& p) { cuda::LinearNorm(context, p, norm); }, linear, "linear and norm");
+  }
   void RopeTable(const RopeTableParams& p) override { Run(cuda::RopeTable, p, "rope table"); }
   void Rope(const RopeParams& p) override { Run(cuda::Rope, p, "rope"); }
   void StoreWindow(const StoreWindowParams& p) override { Run(cuda::StoreWindow, p, "store window"); }

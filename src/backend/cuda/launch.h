@@ -20,6 +20,7 @@ void Linear(Context& context, const LinearParams& p);
 // Backend::input_bytes.
 int64_t InputBytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows);
 void RmsNorm(Context& context, const RmsNormParams& p);
+void LinearNorm(Context& context, const LinearParams& linear, const RmsNormParams& norm);
 void RopeTable(Context& context, const RopeTableParams& p);
 void Rope(Context& context, const RopeParams& p);
 void StoreWindow(Context& context, const StoreWindowParams& p);

@@ -118,8 +118,8 @@ std::vector<float> RunExperts(Side side, const ExpertsInput& in, const ExpertsCa
   side->EndBranch();
   p.has_shared = false;
   p.last = shared.y;
+  p.joins_last = true;
   p.y = side.Out<float>(rows * c.hidden);
-  side->JoinBranch();
   side->Experts(p);
   EXPECT_EQ(std::memcmp(y.data(), side.Get(p.y, rows * c.hidden).data(), y.size() * sizeof(float)), 0);
   return y;

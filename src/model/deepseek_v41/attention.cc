@@ -48,8 +48,8 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
   const LatentTable list = tabled.latents.empty() ? ListLatents(step, cache.ratio) : tabled.latents[source];
   // With a gate, the official engine keeps both products in fp32.
   const Activations activations = w.wgate ? Activations::kFp32 : ActivationsOf(w.wkv);
-  Linear(w.wkv, input.as<float>(), config.hidden_size, kv.as<float>(), activations);
-  if (w.wgate) Linear(*w.wgate, input.as<float>(), config.hidden_size, gate.as<float>(), activations);
+  Linear(w.wkv, input.as<float>(), w.wgate ? nullptr : LaidInput(w.wkv), kv.as<float>(), activations);
+  if (w.wgate) Linear(*w.wgate, input.as<float>(), nullptr, gate.as<float>(), activations);
   const int64_t n = list.count;
   dev.Compress({.rows = rows.size(),
                 .latents = n,
@@ -99,7 +99,7 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
 void Model::Impl::StoreKv(int64_t layer, const Step& step, const Caches& caches) {
   const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
   const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0;
-  Linear(w.wkv, input.as<float>(), config.hidden_size, kv.as<float>(), ActivationsOf(w.wkv));
+  Linear(w.wkv, input.as<float>(), LaidInput(w.wkv), kv.as<float>(), ActivationsOf(w.wkv));
   dev.StoreWindow({.rows = rows.size(),
                    .rope_dim = config.rope_dim,
                    .kv = kv.as<float>(),
@@ -116,7 +116,7 @@ void Model::Impl::StoreKv(int64_t layer, const Step& step, const Caches& caches)
 void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) {
   const IndexerWeights& w = *weights.layers[static_cast<size_t>(layer)].attn.indexer;
   const int64_t dim = config.index_head_dim;
-  Linear(w.wq_b, qr.as<float>(), config.q_lora_rank, index_q.as<float>(), ActivationsOf(w.wq_b));
+  Linear(w.wq_b, qr.as<float>(), LaysQr(layer) ? laid_qr.data() : nullptr, index_q.as<float>(), ActivationsOf(w.wq_b));
   dev.Rope({.rows = rows.size(),
             .heads = config.index_heads,
             .dim = dim,
@@ -124,7 +124,7 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
             .table = rope_yarn.as<float>(),
             .round_index = true,
             .x = index_q.as<float>()});
-  Linear(w.weights_proj, input.as<float>(), config.hidden_size, index_weights.as<float>(), ActivationsOf(w.weights_proj));
+  Linear(w.weights_proj, input.as<float>(), LaidInput(w.weights_proj), index_weights.as<float>(), ActivationsOf(w.weights_proj));
   backend::Candidates candidates = backend::Candidates::kNone;
   if (config.candidate_source && layer >= *config.candidate_source) {
     candidates = layer == *config.candidate_source ? backend::Candidates::kPublish : backend::Candidates::kRestrict;
@@ -150,8 +150,15 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
   Tapped(tap, Tap::kSelected, layer, selected.as<void>(), config.index_topk * 4);
 }
 
+// Whether all matrices that read the queries' latent take it laid out.
+bool Model::Impl::LaysQr(int64_t layer) const {
+  const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
+  return Lays(w.wq_b) && (!w.indexer || Lays(w.indexer->wq_b));
+}
+
 // What attention left, as rows or as inputs, back to the hidden size.
 void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs) {
+  void* laid = Lays(w.wo_b) ? laid_grouped.data() : nullptr;
   dev.Linear({.rows = rows.size(),
               .w = w.wo_a,
               .groups = config.o_groups,
@@ -160,8 +167,29 @@ void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs)
               .x_stride = config.num_heads * config.head_dim,
               .inputs = inputs,
               .y = grouped.as<float>(),
-              .y_stride = w.wo_a.rows});
-  Linear(w.wo_b, grouped.as<float>(), config.o_groups * config.o_lora_rank, sublayer.as<float>(), ActivationsOf(w.wo_b));
+              .y_stride = w.wo_a.rows,
+              .y_inputs = laid});
+  Linear(w.wo_b, grouped.as<float>(), laid, sublayer.as<float>(), ActivationsOf(w.wo_b));
+}
+
+// The queries' latent, normed: as rows, or as `inputs` of linears.
+void Model::Impl::MakeQr(const AttentionWeights& w, void* inputs) {
+  dev.LinearNorm({.rows = rows.size(),
+                  .w = w.wq_a,
+                  .activations = ActivationsOf(w.wq_a),
+                  .x = input.as<float>(),
+                  .x_stride = config.hidden_size,
+                  .inputs = LaidInput(w.wq_a),
+                  .y = qr.as<float>(),
+                  .y_stride = config.q_lora_rank},
+                 {.rows = rows.size(),
+                  .dim = config.q_lora_rank,
+                  .x = qr.as<float>(),
+                  .x_stride = config.q_lora_rank,
+                  .weight = w.q_norm.data(),
+                  .eps = static_cast<float>(config.rms_norm_eps),
+                  .y = qr.as<float>(),
+                  .inputs = inputs});
 }
 
 void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap) {
@@ -169,17 +197,11 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
   const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0, in_blocks = options.draft_block > 0;
   const RowArray& rope = compressed ? rope_yarn : rope_plain;
   const int64_t n = rows.size();
-  Linear(w.wq_a, input.as<float>(), config.hidden_size, qr.as<float>(), ActivationsOf(w.wq_a));
-  dev.RmsNorm({.rows = n,
-               .dim = config.q_lora_rank,
-               .x = qr.as<float>(),
-               .x_stride = config.q_lora_rank,
-               .weight = w.q_norm.data(),
-               .eps = static_cast<float>(config.rms_norm_eps),
-               .y = qr.as<float>()});
+  void* inputs_of_queries = LaysQr(layer) ? laid_qr.data() : nullptr;
+  MakeQr(w, inputs_of_queries);
   // The selection, where there is one, needs no queries.
   if (w.indexer) BeginBranch();
-  Linear(w.wq_b, qr.as<float>(), config.q_lora_rank, q.as<float>(), ActivationsOf(w.wq_b));
+  Linear(w.wq_b, qr.as<float>(), inputs_of_queries, q.as<float>(), ActivationsOf(w.wq_b));
   dev.Rope({.rows = n,
             .heads = config.num_heads,
             .dim = config.head_dim,

@@ -19,14 +19,13 @@ Activations Model::Impl::ActivationsOf(const Matrix& w) const {
   return options.activations == Activations::kFp8 && w.scale == nullptr ? Activations::kFp32 : options.activations;
 }
 
-void Model::Impl::Linear(const Matrix& w, const float* x, int64_t x_stride, float* y, Activations activations,
-                         int64_t groups) {
+void Model::Impl::Linear(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations) {
   dev.Linear({.rows = rows.size(),
               .w = w,
-              .groups = groups,
               .activations = activations,
               .x = x,
-              .x_stride = x_stride,
+              .x_stride = w.cols,
+              .inputs = inputs,
               .y = y,
               .y_stride = w.rows});
 }
@@ -196,7 +195,7 @@ float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapF
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerWeights& w = weights.layers[static_cast<size_t>(layer)];
     if (layer == 0) rows.Narrow(dev, step, 0, live);
-    const backend::HcMixParams mix = MixOf(w.hc_attn, w.attn_norm, pre, attn_pre);
+    const backend::HcMixParams mix = MixOf(w.hc_attn, w.attn_norm, pre, attn_pre, w.attn.wq_a);
     if (layer > 0 && !ReadsStreams(layer, tap)) {
       dev.HcExpandMix(ExpandOf(), mix);
     } else {
@@ -212,7 +211,7 @@ float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapF
     rows.Narrow(dev, step, layer + 1, live);
     if (rows.size() == 0) break;
     Attend(layer, step, caches, tap);
-    dev.HcExpandMix(ExpandOf(), MixOf(w.hc_ffn, w.ffn_norm, attn_pre, pre));
+    dev.HcExpandMix(ExpandOf(), MixOf(w.hc_ffn, w.ffn_norm, attn_pre, pre, w.moe.shared.w1));
     Moe(layer, tap);
   }
   if (config.num_layers > 0 && rows.size() > 0) dev.HcExpand(ExpandOf());

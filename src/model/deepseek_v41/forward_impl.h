@@ -69,6 +69,9 @@ struct Model::Impl {
   Buffer final_index, final_streams, final_pre, final_hidden, logits;
   Buffer block_ends, states;  // with options.draft_block
   Buffer shared_expert;       // with recorded steps
+  // input, qr and grouped as the linears behind them read them, where the backend lays inputs out.
+  Buffer laid_input, laid_qr, laid_grouped;
+  int64_t laid_input_rows = 0;  // 0: not laid out
   LatentList latents;
   std::vector<int32_t> host_floors, host_ends, host_final, tapped_rows;
   std::vector<uint8_t> host_dead;
@@ -118,11 +121,16 @@ struct Model::Impl {
   void ListFloors(const Step& step, int64_t layer);
   void TakeTables();
   float* RunTabled(const Step& step, const Caches& caches, int64_t n);
+  void LookUpEngram(const EngramWeights& w, int64_t layer, const TapFn& tap);
   void Engram(const EngramWeights& w, int64_t layer, const TapFn& tap);
-  backend::HcMixParams MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre) const;
+  // The mixes of a site; `reader`: a matrix that reads the collapsed rows.
+  backend::HcMixParams MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre,
+                             const Matrix& reader);
   backend::HcExpandParams ExpandOf() const;
   // Whether a layer reads the streams before its first mixes.
   bool ReadsStreams(int64_t layer, const TapFn& tap) const;
+  bool LaysQr(int64_t layer) const;
+  void MakeQr(const AttentionWeights& w, void* inputs);
   void ProjectAttended(const AttentionWeights& w, const void* inputs);
   void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);
   void StoreKv(int64_t layer, const Step& step, const Caches& caches);
@@ -143,7 +151,13 @@ struct Model::Impl {
   int64_t AttendedInputBytes(const Matrix& wo_a, int64_t n) const {
     return dev.input_bytes(wo_a, config.o_groups, before_wo_a(), n);
   }
-  void Linear(const Matrix& w, const float* x, int64_t x_stride, float* y, Activations activations, int64_t groups = 1);
+  // Bytes of the inputs of w as the backend lays them out; 0: it reads rows.
+  int64_t LaidBytes(const Matrix& w, int64_t n) const { return dev.input_bytes(w, 1, ActivationsOf(w), n); }
+  bool Lays(const Matrix& w) const { return LaidBytes(w, rows.size()) > 0; }
+  // Of the rows of `input` that run, or nullptr where w reads rows.
+  const void* LaidInput(const Matrix& w) const { return laid_input_rows == rows.size() && Lays(w) ? laid_input.data() : nullptr; }
+  // inputs: in place of x, or nullptr.
+  void Linear(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations);
   void Tapped(const TapFn& tap, Tap what, int64_t layer, const void* data, int64_t row_bytes) const {
     if (tap) tap(what, layer, rows.rows(), data, row_bytes);
   }

@@ -71,6 +71,16 @@ Status Model::Impl::Allocate() {
     attended_bytes = std::max(attended_bytes, AttendedInputBytes(weights.layers[static_cast<size_t>(l)].attn.wo_a, n));
   }
   DI_RETURN_IF_ERROR(make(&attended, 1, attended_bytes));
+  int64_t laid_bytes[3] = {};
+  for (int64_t l = 0; l < c.num_layers; ++l) {
+    const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
+    const int64_t bytes[] = {std::max(LaidBytes(w.attn.wq_a, n), LaidBytes(w.moe.shared.w1, n)), LaidBytes(w.attn.wq_b, n),
+                             LaidBytes(w.attn.wo_b, n)};
+    for (size_t i = 0; i < std::size(bytes); ++i) laid_bytes[i] = std::max(laid_bytes[i], bytes[i]);
+  }
+  DI_RETURN_IF_ERROR(make(&laid_input, 1, laid_bytes[0]));
+  DI_RETURN_IF_ERROR(make(&laid_qr, 1, laid_bytes[1]));
+  DI_RETURN_IF_ERROR(make(&laid_grouped, 1, laid_bytes[2]));
   const int64_t m = options.logit_rows_max;
   if (RecordedRowsMax() > 0) {
     DI_ASSIGN_OR_RETURN(tables, StepTables::Create(dev, TablesBytes()));

@@ -4,7 +4,9 @@
 
 namespace deepinfer::model::deepseek_v41 {
 
-backend::HcMixParams Model::Impl::MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre) const {
+backend::HcMixParams Model::Impl::MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre,
+                                        const Matrix& reader) {
+  laid_input_rows = Lays(reader) ? rows.size() : 0;
   return {.rows = rows.size(),
           .streams = config.hc_mult,
           .hidden = config.hidden_size,
@@ -20,7 +22,8 @@ backend::HcMixParams Model::Impl::MixOf(const HcWeights& w, const Vector& norm, 
           .pre = new_pre.as<float>(),
           .post = post.as<float>(),
           .comb = comb.as<float>(),
-          .collapsed = input.as<float>()};
+          .collapsed = input.as<float>(),
+          .inputs = laid_input_rows > 0 ? laid_input.data() : nullptr};
 }
 
 backend::HcExpandParams Model::Impl::ExpandOf() const {
@@ -33,7 +36,8 @@ backend::HcExpandParams Model::Impl::ExpandOf() const {
           .x = streams.as<float>()};
 }
 
-void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap) {
+// Keys and values of a layer's Engram, which depend on the tokens alone.
+void Model::Impl::LookUpEngram(const EngramWeights& w, int64_t layer, const TapFn& tap) {
   const checkpoint::EngramConfig& e = config.engram;
   dev.EngramLookup({.rows = rows.size(),
                     .ngram_max = static_cast<int32_t>(e.ngram_max),
@@ -49,7 +53,15 @@ void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap
                     .table_rows = engram_rows.as<int64_t>(),
                     .out = engram_values.as<float>()});
   Tapped(tap, Tap::kEngramRows, layer, engram_rows.data(), e.num_columns() * 8);
-  Linear(w.wkv, engram_values.as<float>(), e.width(), engram_kv.as<float>(), ActivationsOf(w.wkv));
+  Linear(w.wkv, engram_values.as<float>(), nullptr, engram_kv.as<float>(), ActivationsOf(w.wkv));
+}
+
+void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap) {
+  if (branches() && layer > 0) {
+    JoinBranch();  // Moe's
+  } else {
+    LookUpEngram(w, layer, tap);
+  }
   dev.EngramApply({.rows = rows.size(),
                    .streams = config.hc_mult,
                    .hidden = config.hidden_size,
@@ -62,6 +74,7 @@ void Model::Impl::Engram(const EngramWeights& w, int64_t layer, const TapFn& tap
 
 void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
   const MoeWeights& w = weights.layers[static_cast<size_t>(layer)].moe;
+  const LayerWeights* next = layer + 1 < config.num_layers ? &weights.layers[static_cast<size_t>(layer + 1)] : nullptr;
   const int64_t topk = config.num_experts_per_token;
   const auto run = [&](int64_t chosen, bool has_shared, const float* last, float* y) {
     dev.Experts({.rows = rows.size(),
@@ -69,21 +82,28 @@ void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
                  .topk = chosen,
                  .num_experts = config.num_experts,
                  .x = input.as<float>(),
+                 .inputs = has_shared ? LaidInput(w.shared.w1) : nullptr,
                  .chosen = experts.as<int32_t>(),
                  .weights = expert_weights.as<float>(),
                  .experts = w.experts.data(),
                  .shared = w.shared,
                  .has_shared = has_shared,
                  .last = last,
+                 .joins_last = last != nullptr,
                  .limit = static_cast<float>(config.swiglu_limit),
                  .activations = ActivationsOf(w.shared.w1),
                  .y = y});
   };
   if (branches()) {
-    // The shared expert beside the router.
+    // The shared expert beside the router and the routed experts.
     dev.BeginBranch();
     run(0, true, nullptr, shared_expert.as<float>());
     dev.EndBranch();
+    if (next != nullptr && next->engram) {
+      dev.BeginBranch();
+      LookUpEngram(*next->engram, layer + 1, tap);
+      dev.EndBranch();
+    }
   }
   dev.Route({.rows = rows.size(),
              .topk = topk,
@@ -97,7 +117,6 @@ void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
              .experts = experts.as<int32_t>(),
              .weights = expert_weights.as<float>()});
   Tapped(tap, Tap::kExperts, layer, experts.data(), topk * 4);
-  JoinBranch();
   run(topk, !branches(), branches() ? shared_expert.as<float>() : nullptr, sublayer.as<float>());
 }
 

@@ -5,6 +5,7 @@
 #include "backend/cuda/linear/inputs.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/plain.h"
+#include "backend/cuda/rows/rows.h"
 #include "core/check.h"
 
 namespace deepinfer::backend::cuda {
@@ -15,18 +16,20 @@ int64_t InputBytes(const Matrix& w, int64_t groups, Activations activations, int
   return groups * NumChunks(w.cols) * PartBytes(rows);
 }
 
-void Linear(Context& context, const LinearParams& p) {
-  DI_CHECK(p.groups >= 1 && p.w.rows % p.groups == 0 && p.y_stride >= p.w.rows);
-  DI_CHECK(p.inputs != nullptr || p.x_stride >= p.groups * p.w.cols);
-  if (p.rows == 0 || p.w.rows == 0) return;
-  DI_CHECK(p.inputs == nullptr || InputBytes(p.w, p.groups, p.activations, p.rows) > 0);
-  if (!IsPacked(p.w.format)) return PlainLinear(context, p);
+namespace {
+
+// What runs of a linear of packed matrices; no inputs where memory is short.
+struct Product {
+  GemmShape shape;
+  GemmParams gemm;
+};
+
+Product Describe(Context& context, const LinearParams& p) {
   const Activations activations = EffectiveActivations(p.activations, p.w);
   const PackedInputs inputs = p.inputs != nullptr
                                   ? InputsAt(p.inputs, p.rows, activations)
                                   : PackInputs(context, {.x = p.x, .x_stride = p.x_stride, .rows = p.rows, .cols = p.w.cols,
                                                          .problems = p.groups, .activations = activations});
-  if (inputs.data == nullptr) return;
   GemmParams gemm;
   gemm.matrix = static_cast<const uint8_t*>(p.w.data);
   gemm.num_chunks = static_cast<int32_t>(NumChunks(p.w.cols));
@@ -38,8 +41,57 @@ void Linear(Context& context, const LinearParams& p) {
   gemm.rows = static_cast<int32_t>(p.rows);
   gemm.y = p.y;
   gemm.y_stride = p.y_stride;
-  RunGemm(context, {.tiles = NumTiles(p.w.rows), .num_chunks = gemm.num_chunks, .problems = p.groups, .rows = p.rows,
-                    .parts = inputs.parts, .format = p.w.format}, gemm);
+  return {{.tiles = NumTiles(p.w.rows), .num_chunks = gemm.num_chunks, .problems = p.groups, .rows = p.rows, .parts = inputs.parts,
+           .format = p.w.format}, gemm};
+}
+
+void PackOutputs(Context& context, const SpanSums& sums, const LinearParams& p) {
+  PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans, .span_stride = sums.span_stride, .rows = p.rows,
+                       .cols = p.w.rows, .activations = Activations::kBf16, .into = p.y_inputs});
+}
+
+void Check(const LinearParams& p) {
+  DI_CHECK(p.groups >= 1 && p.w.rows % p.groups == 0 && (p.y_inputs != nullptr || p.y_stride >= p.w.rows));
+  DI_CHECK(p.inputs != nullptr || p.x_stride >= p.groups * p.w.cols);
+  DI_CHECK(p.inputs == nullptr || InputBytes(p.w, p.groups, p.activations, p.rows) > 0);
+}
+
+}  // namespace
+
+void Linear(Context& context, const LinearParams& p) {
+  Check(p);
+  if (p.rows == 0 || p.w.rows == 0) return;
+  if (!IsPacked(p.w.format)) {
+    LinearParams plain = p;
+    if (p.y_inputs != nullptr) plain.y = context.Take<float>(p.rows * (plain.y_stride = p.w.rows));
+    if (plain.y == nullptr) return;
+    PlainLinear(context, plain);
+    if (p.y_inputs != nullptr) PackOutputs(context, {.data = plain.y, .row_stride = plain.y_stride}, p);
+    return;
+  }
+  const Product product = Describe(context, p);
+  if (product.gemm.inputs == nullptr) return;
+  if (p.y_inputs == nullptr) return RunGemm(context, product.shape, product.gemm);
+  const SpanSums sums = RunGemmApart(context, product.shape, product.gemm);
+  if (sums.data != nullptr) PackOutputs(context, sums, p);
+}
+
+void LinearNorm(Context& context, const LinearParams& linear, const RmsNormParams& norm) {
+  Check(linear);
+  DI_CHECK(norm.x == linear.y && norm.x_stride == linear.y_stride && norm.rows == linear.rows && norm.dim == linear.w.rows);
+  if (linear.rows == 0) return;
+  if (!IsPacked(linear.w.format)) {
+    PlainLinear(context, linear);
+    return RmsNorm(context, norm);
+  }
+  const Product product = Describe(context, linear);
+  if (product.gemm.inputs == nullptr) return;
+  const SpanSums sums = RunGemmApart(context, product.shape, product.gemm);
+  if (sums.data == nullptr) return;
+  RmsNormParams joined = norm;
+  joined.x = sums.data;
+  joined.x_stride = sums.row_stride;
+  RmsNormOfSpans(context, joined, sums.spans, sums.span_stride);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -59,6 +59,11 @@ constexpr int ChunkBytes(WeightFormat format) {
 
 // Of one part of a chunk of inputs.
 constexpr int64_t PartBytes(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows * kAtomBytes; }
+// Where a value lies in inputs of one part.
+constexpr int64_t InputPlace(int64_t row, int64_t column, int64_t part_bytes) {
+  const int64_t in_group = row % kGroupRows, unit = column % kChunkCols / 8;
+  return column / kChunkCols * part_bytes + row / kGroupRows * kAtomBytes + in_group * 128 + (unit ^ in_group) * 16 + column % 8 * 2;
+}
 constexpr int64_t NumTiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 constexpr int64_t NumChunks(int64_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
 constexpr int64_t PackedBytes(const Matrix& m) { return NumTiles(m.rows) * NumChunks(m.cols) * ChunkBytes(m.format); }

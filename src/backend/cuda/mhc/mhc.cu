@@ -5,8 +5,11 @@
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/launch_after.h"
+#include "backend/cuda/linear/inputs.h"
+#include "backend/cuda/linear/packed.h"
 #include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/mhc_tensor.h"
+#include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 
@@ -118,14 +121,19 @@ __device__ void ScaleCollapsed(const HcMixParams& p, const float* partial, int64
   }
   const float sum = JoinSlices(partial, row, num_slices, kHcPartial, kHcPartial - 1);
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
-  const auto scaled = [&](const float4& x, const float4& by) {
-    return make_float4(x.x * scale * by.x, x.y * scale * by.y, x.z * scale * by.z, x.w * scale * by.w);
+  const int64_t part_bytes = PartBytes(p.rows);
+  const auto store = [&](int unit, const float4& x, const float4& by) {
+    const float4 y = make_float4(x.x * scale * by.x, x.y * scale * by.y, x.z * scale * by.z, x.w * scale * by.w);
+    out[unit] = y;
+    if (p.inputs == nullptr) return;
+    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.inputs) + InputPlace(row, unit * 4, part_bytes)) =
+        make_uint2(ptx::PackBf16x2(y.x, y.y), ptx::PackBf16x2(y.z, y.w));
   };
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    if (t + i * kThreads < units) out[t + i * kThreads] = scaled(v[i], w[i]);
+    if (t + i * kThreads < units) store(t + i * kThreads, v[i], w[i]);
   }
-  for (int i = t + kHeld * kThreads; i < units; i += kThreads) out[i] = scaled(out[i], weight[i]);
+  for (int i = t + kHeld * kThreads; i < units; i += kThreads) store(i, out[i], weight[i]);
 }
 
 // After TensorMix: one warp finishes the mixes while the others scale the collapsed row. grid (rows), the last row first: its
@@ -213,6 +221,9 @@ void HcMix(Context& context, const HcMixParams& p) {
     }
     LaunchAfter(context, HcFinishKernel<kStreams>, dim3(static_cast<unsigned>(p.rows), 2), kThreads, 0, p, partial, num_slices);
   });
+  if (p.inputs == nullptr) return;
+  PackInputs(context, {.x = p.collapsed, .x_stride = p.hidden, .rows = p.rows, .cols = p.hidden, .activations = Activations::kBf16,
+                       .into = p.inputs});
 }
 
 void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix) {

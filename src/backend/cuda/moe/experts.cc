@@ -102,8 +102,11 @@ SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g, cons
   const int64_t inter = w1.rows;
   const Activations activations = EffectiveActivations(p.activations, w1), next = EffectiveActivations(p.activations, w2);
   const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
-  const PackedInputs inputs = PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
-                                                   .activations = activations});
+  const PackedInputs inputs =
+      map == nullptr && p.inputs != nullptr
+          ? InputsAt(p.inputs, g.rows, activations)
+          : PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
+                                 .activations = activations});
   if (inputs.data == nullptr) return {};
   Product up = Describe(g, w1, 2, inputs);
   up.params.limit = p.limit;
@@ -155,7 +158,9 @@ bool RunRouted(Context& context, const ExpertsParams& p, CombineParams& combine)
 
 void RunPass(Context& context, const ExpertsParams& p) {
   CombineParams combine{.rows = p.rows, .topk = p.topk, .hidden = p.hidden, .shared = p.last, .y = p.y};
-  if (p.topk > 0 && !RunRouted(context, p, combine)) return;
+  const bool routed = p.topk == 0 || RunRouted(context, p, combine);
+  if (p.joins_last) context.JoinBranch();
+  if (!routed) return;
   if (p.has_shared) {
     Group shared{.shape = p.shared, .rows = p.rows};
     shared.up_down = AddressTable(context, &p.shared, 1);
@@ -174,6 +179,7 @@ void Experts(Context& context, const ExpertsParams& params) {
   DI_CHECK(params.topk == 0 ||
            (params.num_experts >= 1 && IsPacked(params.experts[0].w1.format) && IsPacked(params.experts[0].w2.format)));
   DI_CHECK((params.topk > 0 || params.has_shared) && !(params.has_shared && params.last != nullptr));
+  DI_CHECK(params.inputs == nullptr || (params.hidden % kChunkCols == 0 && params.activations == Activations::kBf16));
   DI_CHECK(!params.has_shared || (IsPacked(params.shared.w1.format) && IsPacked(params.shared.w2.format)));
   for (int64_t begin = 0; begin < params.rows; begin += kRowsPerPass) {
     if (begin > 0) context.BeginOp();
@@ -184,6 +190,8 @@ void Experts(Context& context, const ExpertsParams& params) {
     p.weights += begin * p.topk;
     p.y += begin * p.hidden;
     if (p.last != nullptr) p.last += begin * p.hidden;
+    if (p.rows < params.rows) p.inputs = nullptr;  // laid out for all rows
+    p.joins_last = params.joins_last && begin == 0;
     RunPass(context, p);
   }
 }

@@ -4,7 +4,10 @@
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/launch_after.h"
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/grid.cuh"
+#include "backend/cuda/rows/rows.h"
 #include "core/check.h"
 #include "numeric/quantize.h"
 
@@ -32,16 +35,45 @@ __global__ void GatherRowsKernel(GatherRowsParams p) {
   for (int64_t i = threadIdx.x; i < words; i += kThreads) dst[i] = src[i];
 }
 
-// y may be x: a thread reads its elements a second time only before it overwrites them.
-__global__ void RmsNormKernel(RmsNormParams p) {
+// A row of x as the sum of spans, ascending. y may be x: a thread holds its first elements, and reads others a second time only
+// before it overwrites them.
+__global__ void RmsNormKernel(RmsNormParams p, int spans, int64_t span_stride) {
   ptx::GridBegin();
+  constexpr int kHeld = 5;
   __shared__ float shared[kThreads / kWarp];
-  const float* x = p.x + blockIdx.x * p.x_stride;
-  float* y = p.y + blockIdx.x * p.dim;
-  float sum = 0.0f;
-  for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) sum += x[i] * x[i];
+  const int64_t row = blockIdx.x, first = threadIdx.x;
+  const float* x = p.x + row * p.x_stride;
+  const auto value = [&](int64_t i) {
+    float v = x[i];
+#pragma unroll 4
+    for (int s = 1; s < spans; ++s) v += x[s * span_stride + i];
+    return v;
+  };
+  float held[kHeld], sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) held[k] = first + k * kThreads < p.dim ? value(first + k * kThreads) : 0.0f;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) sum += held[k] * held[k];
+  for (int64_t i = first + kHeld * kThreads; i < p.dim; i += kThreads) {
+    const float v = value(i);
+    sum += v * v;
+  }
   const float scale = 1.0f / sqrtf(BlockSum<kThreads>(sum, shared) / static_cast<float>(p.dim) + p.eps);
-  for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) y[i] = x[i] * scale * p.weight[i];
+  const int64_t part_bytes = PartBytes(p.rows);
+  const auto store = [&](int64_t i, float v) {
+    const float y = v * scale * p.weight[i];
+    if (p.inputs == nullptr) {
+      p.y[row * p.dim + i] = y;
+    } else {
+      *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(p.inputs) + InputPlace(row, i, part_bytes)) =
+          static_cast<uint16_t>(ptx::PackBf16x2(y, 0.0f));
+    }
+  };
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    if (first + k * kThreads < p.dim) store(first + k * kThreads, held[k]);
+  }
+  for (int64_t i = first + kHeld * kThreads; i < p.dim; i += kThreads) store(i, value(i));
 }
 
 // The product is rounded to fp32 by definition; cosine and sine of it are taken in float64 because positions reach 10^6.
@@ -110,8 +142,10 @@ void GatherRows(Context& context, const GatherRowsParams& p) {
   }
 }
 
-void RmsNorm(Context& context, const RmsNormParams& p) {
-  if (p.rows > 0) LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, p);
+void RmsNorm(Context& context, const RmsNormParams& p) { RmsNormOfSpans(context, p, 1, 0); }
+
+void RmsNormOfSpans(Context& context, const RmsNormParams& p, int spans, int64_t span_stride) {
+  if (p.rows > 0) LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, p, spans, span_stride);
 }
 
 void RopeTable(Context& context, const RopeTableParams& p) {
