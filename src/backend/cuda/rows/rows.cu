@@ -15,6 +15,7 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kRopeItems = 4 * kThreads;  // pairs that a block turns
 
 __global__ void EmbedKernel(EmbedParams p) {
   ptx::GridBegin();
@@ -88,15 +89,27 @@ __global__ void RopeTableKernel(RopeTableParams p) {
   p.table[2 * at + 1] = static_cast<float>(sine);
 }
 
-// One thread a pair of turned channels; the other channels stay as they are.
-__global__ void RopeKernel(RopeParams p) {
+// A thread takes kEach pairs of turned channels, a block's threads next to each other; the other channels stay as they are. Numbers
+// of 32 bits: a division of longer ones would take longer than the memory.
+__global__ void RopeKernel(RopeParams p, uint32_t items) {
+  constexpr uint32_t kEach = kRopeItems / kThreads;
   ptx::GridBegin();
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x, pairs = p.rope_dim / 2;
-  if (at >= p.rows * p.heads * pairs) return;
-  const int64_t head = at / pairs, pair = at % pairs;
-  auto* x = reinterpret_cast<float2*>(p.x + head * p.dim + p.dim - p.rope_dim) + pair;
-  const float2 value = *x, turn = reinterpret_cast<const float2*>(p.table)[head / p.heads * pairs + pair];
-  *x = make_float2(value.x * turn.x - value.y * turn.y, value.x * turn.y + value.y * turn.x);
+  const auto pairs = static_cast<uint32_t>(p.rope_dim / 2), heads = static_cast<uint32_t>(p.heads);
+  float2* at[kEach];
+  float2 value[kEach], turn[kEach];
+#pragma unroll
+  for (uint32_t i = 0; i < kEach; ++i) {
+    const uint32_t item = min(blockIdx.x * kRopeItems + i * kThreads + threadIdx.x, items - 1);
+    const uint32_t head = item / pairs, pair = item - head * pairs;
+    at[i] = reinterpret_cast<float2*>(p.x + int64_t{head} * p.dim + p.dim - p.rope_dim) + pair;
+    value[i] = *at[i];
+    turn[i] = reinterpret_cast<const float2*>(p.table)[head / heads * pairs + pair];
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kEach; ++i) {
+    if (blockIdx.x * kRopeItems + i * kThreads + threadIdx.x >= items) return;
+    *at[i] = make_float2(value[i].x * turn[i].x - value[i].y * turn[i].y, value[i].x * turn[i].y + value[i].y * turn[i].x);
+  }
 }
 
 // The same, and then the index format: one warp a head, lane = channel of a run of 32, so that a pair and a block of the
@@ -158,7 +171,9 @@ void Rope(Context& context, const RopeParams& p) {
   if (p.round_index) {
     LaunchAfter(context, RopeIndexKernel, Blocks(p.rows * p.heads, kThreads / kWarp), kThreads, 0, p);
   } else if (p.rope_dim > 0) {
-    LaunchAfter(context, RopeKernel, Blocks(p.rows * p.heads * p.rope_dim / 2, kThreads), kThreads, 0, p);
+    const int64_t items = p.rows * p.heads * p.rope_dim / 2;
+    DI_CHECK(items <= INT32_MAX);
+    LaunchAfter(context, RopeKernel, Blocks(items, kRopeItems), kThreads, 0, p, static_cast<uint32_t>(items));
   }
 }
 
