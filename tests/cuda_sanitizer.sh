@@ -8,7 +8,7 @@
 set -uo pipefail
 tests=${1:-build}/tests logs=${1:-build}/sanitizer
 tools=${2:-memcheck racecheck initcheck}
-families=${3:-linear experts router mixes rows engram stores index index_long attention draws adjusted_draws}
+families=${3:-linear laid_inputs experts router mixes rows engram stores index index_long attention draws adjusted_draws}
 command -v compute-sanitizer > /dev/null || { echo "cuda_sanitizer.sh: compute-sanitizer is not there (CUDA toolkit)" >&2; exit 1; }
 export DI_TEST_SMALL=1
 mkdir -p "$logs"
@@ -17,6 +17,7 @@ mkdir -p "$logs"
 program_of() {
   case $1 in
     linear) echo "backend_cuda_matrix_ops_test MatrixOps.LinearEquals*" ;;
+    laid_inputs) echo "backend_cuda_laid_inputs_test *" ;;
     experts) echo "backend_cuda_matrix_ops_test ExpertOps.ExpertsEqual*" ;;
     router) echo "backend_cuda_matrix_ops_test MatrixOps.Route*" ;;
     mixes) echo "backend_cuda_row_ops_test RowOps.HyperConnections:RowOps.Expanded*" ;;
