@@ -30,6 +30,9 @@ class OpTimer final : public backend::Backend {
   void CopyToDevice(void* device, const void* host, size_t size_bytes) override { inner_.CopyToDevice(device, host, size_bytes); }
   void CopyToHost(void* host, const void* device, size_t size_bytes) override { inner_.CopyToHost(host, device, size_bytes); }
   Status Synchronize() override { return inner_.Synchronize(); }
+  int64_t input_bytes(const backend::Matrix& w, int64_t groups, backend::Activations activations, int64_t rows) const override {
+    return inner_.input_bytes(w, groups, activations, rows);
+  }
   Result<backend::Matrix> BindMatrix(const backend::Matrix& host) override { return inner_.BindMatrix(host); }
 
 #define DI_TIMED_OP(Op)                                                                          \
