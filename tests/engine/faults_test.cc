@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: a step that the device fails (want of memory in the middle of traffic) ends the requests of that step with an error
-// that says so, and nobody else; all cache comes back and those that follow get the tokens that they always get.
+// that says so, and nobody else; all cache comes back and those that follow get the tokens that they always get. An engine that wants
+// more memory than there is does not start.
 //   engine_faults_test [BACKEND]
 #include <gtest/gtest.h>
 
@@ -102,6 +103,18 @@ TEST_F(Faults, E13_AStepOutOfMemoryEndsItsOwnRequestsOnly) {
   }
   EXPECT_GT(failed_in_all, 6);
   EXPECT_LT(failed_in_all, 12 * kRequests - 6);
+}
+
+// Host memory is not given out before it is touched, so only a device can say at start that there is not enough.
+TEST(Start, WantOfMemoryOnADeviceIsAnError) {
+  if (small_backend != "cuda") GTEST_SKIP() << "no device";
+  EngineOptions options = SmallOptions();
+  options.kv_memory_bytes = int64_t{1} << 46;
+  const auto engine = BatchEngine::Create(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), Code::kResourceExhausted);
+  EXPECT_NE(engine.status().message().find("no memory for a buffer of "), std::string::npos) << engine.status().message();
+  EXPECT_TRUE(BatchEngine::Create(SmallOptions()).ok());
 }
 
 }  // namespace
