@@ -17,14 +17,15 @@ namespace {
 
 constexpr int kWarmups = 3, kReplays = 15;
 
+void Must(const Status& status) {
+  if (status.ok()) return;
+  fmt::print(stderr, "{}\n", status.message());
+  std::exit(1);
+}
+
 }  // namespace
 
-Card::Card() {
-  if (const Status status = context_.Init(); !status.ok()) {
-    fmt::print(stderr, "{}\n", status.message());
-    std::exit(1);
-  }
-}
+Card::Card() { Must(context_.Init()); }
 
 Card::~Card() {
   for (void* data : owned_) cudaFree(data);
@@ -32,10 +33,7 @@ Card::~Card() {
 
 void Card::Check() {
   Must(cudaStreamSynchronize(context_.stream()), "running");
-  if (const Status status = context_.TakeError(); !status.ok()) {
-    fmt::print(stderr, "{}\n", status.message());
-    std::exit(1);
-  }
+  Must(context_.TakeError());
 }
 
 void* Card::PutBytes(const void* host, size_t size_bytes) {
@@ -85,26 +83,21 @@ backend::Matrix Card::Weights(backend::WeightFormat format, int64_t rows, int64_
 }
 
 double Card::Seconds(int calls, const std::function<void(int)>& op) {
-  const cudaStream_t stream = context_.stream();
   // The scratch memory finds its size before the capture, which may not allocate.
   for (int i = 0; i < kWarmups; ++i) {
     context_.BeginOp();
     op(i);
   }
-  context_.BeginOp();
   Check();
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  Must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
+  context_.BeginCapture();
   for (int i = 0; i < calls; ++i) {
     context_.BeginOp();
     op(i);
   }
-  Must(cudaStreamEndCapture(stream, &graph), "capturing");
-  Must(cudaGraphInstantiate(&exec, graph, 0), "instantiating the graph");
-  const double seconds = MedianSeconds(exec, stream, kWarmups, kReplays);
+  cudaGraphExec_t exec = nullptr;
+  Must(context_.EndCapture(&exec));
+  const double seconds = MedianSeconds(exec, context_.stream(), kWarmups, kReplays);
   Must(cudaGraphExecDestroy(exec), "graph");
-  Must(cudaGraphDestroy(graph), "graph");
   Check();
   return seconds / calls;
 }
