@@ -75,10 +75,7 @@ backend::Matrix Card::Weights(backend::WeightFormat format, int64_t rows, int64_
     host.scale = scale.data();
   }
   auto bound = weights_.Bind(host);
-  if (!bound.ok()) {
-    fmt::print(stderr, "{}\n", bound.status().message());
-    std::exit(1);
-  }
+  Must(bound.status());
   return *bound;
 }
 
