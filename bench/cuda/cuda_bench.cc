@@ -11,6 +11,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/gemm.h"
 #include "harness.h"
+#include "numeric/quantize.h"
 
 namespace deepinfer::bench {
 namespace {
@@ -203,6 +204,31 @@ Caches MakeCaches(Card& card, int requests, int tokens, int ratio) {
   return c;
 }
 
+// `requests` requests of `tokens` index keys of normal values each; they share blocks beyond a memory limit. With `far_apart` the
+// scales within a key differ by 2^10.
+GlobalCache MakeIndexCache(Card& card, int requests, int tokens, bool far_apart) {
+  constexpr int kKeys = 65521, kGroups = 4, kCodes = 16;  // of a group of 32 channels
+  GlobalCache cache{.blocks_stride = (tokens + kBlockTokens - 1) / kBlockTokens, .ratio = 1, .dim = kDim, .index_dim = 32 * kGroups};
+  const auto values = card.Normal(kKeys * cache.index_dim);
+  std::vector<uint8_t> codes(kKeys * kGroups * kCodes), scales(kKeys * kGroups);
+  for (size_t group = 0; group < scales.size(); ++group) {
+    scales[group] = numeric::QuantizeIndexBlock(&values[group * 32], &codes[group * kCodes]);
+    if (far_apart && group % kGroups == 0) scales[group] -= 10;
+  }
+  const int64_t blocks = int64_t{requests} * cache.blocks_stride, blocks_kept = std::min<int64_t>(blocks, 8192), rows = cache.rows_per_block();
+  std::vector<uint8_t> bytes(static_cast<size_t>(blocks_kept * cache.block_bytes()));
+  for (int64_t i = 0; i < blocks_kept * rows; ++i) {
+    uint8_t* block = &bytes[static_cast<size_t>(i / rows * cache.block_bytes())];
+    std::copy_n(&codes[static_cast<size_t>(i % kKeys * kGroups * kCodes)], kGroups * kCodes, block + cache.index_codes_offset() + i % rows * kGroups * kCodes);
+    std::copy_n(&scales[static_cast<size_t>(i % kKeys * kGroups)], kGroups, block + cache.index_scales_offset() + i % rows * kGroups);
+  }
+  std::vector<int32_t> table;
+  for (int64_t i = 0; i < blocks; ++i) table.push_back(static_cast<int32_t>(i * 7919 % blocks_kept));
+  cache.base = reinterpret_cast<std::byte*>(card.Put(bytes));
+  cache.blocks = card.Put(table);
+  return cache;
+}
+
 void BenchAttention(Card& card) {
   constexpr int kTokens = 8192;
   struct Case {
@@ -241,9 +267,11 @@ void BenchIndex(Card& card) {
   struct Case {
     int requests, per_request, tokens;
     bool candidates = false;  // the keys of 2,048 candidate blocks of each row, all over the context
+    bool far_apart = false;
   };
-  for (const Case& c : {Case{64, 1, 8192}, {16, 1, 65536}, {2, 1, 1 << 20}, {1, 2048, 8192}, {1, 1024, 65536}, {128, 1, 131072, true}, {1, 1024, 65536, true}}) {
-    const Caches caches = MakeCaches(card, c.requests, c.tokens, 1);
+  for (const Case& c : {Case{64, 1, 8192}, {16, 1, 65536}, {2, 1, 1 << 20}, {128, 1, 65536}, {128, 6, 8192}, {1, 2048, 8192}, {1, 1024, 65536},
+                        {128, 1, 131072, true}, {1, 1024, 65536, true}, {16, 1, 65536, false, true}, {1, 1024, 65536, false, true}}) {
+    const GlobalCache cache = MakeIndexCache(card, c.requests, c.tokens, c.far_apart);
     const int64_t rows = int64_t{c.requests} * c.per_request, keys = c.candidates ? kBlocks * kBlockSize : c.tokens;
     std::vector<int32_t> positions, owners, blocks;
     for (int64_t r = 0; r < rows; ++r) {
@@ -251,15 +279,17 @@ void BenchIndex(Card& card) {
       owners.push_back(static_cast<int32_t>(r / c.per_request));
       for (int64_t b = 0; c.candidates && b < kBlocks; ++b) blocks.push_back(static_cast<int32_t>((b + 1) * c.tokens / (kBlockSize * kBlocks) - 1));
     }
-    const IndexSelectParams p{.rows = rows, .heads = 32, .q = card.Put(card.Normal(rows * 32 * 128)), .weights = card.Put(card.Normal(rows * 32)),
+    auto q = card.Normal(rows * 32 * 128);
+    numeric::RoundTripIndex(q.data(), static_cast<int>(q.size()));
+    const IndexSelectParams p{.rows = rows, .heads = 32, .q = card.Put(q), .weights = card.Put(card.Normal(rows * 32)),
                               .weight_scale = 0.177f, .score_scale = 0.088f, .positions = card.Put(positions), .requests = card.Put(owners),
-                              .cache = caches.global, .topk = 512, .candidates = c.candidates ? Candidates::kRestrict : Candidates::kNone,
+                              .cache = cache, .topk = 512, .candidates = c.candidates ? Candidates::kRestrict : Candidates::kNone,
                               .block_size = kBlockSize, .blocks_max = kBlocks, .blocks = card.Put(blocks),
                               .block_count = card.Put(std::vector<int32_t>(static_cast<size_t>(rows), kBlocks)),
                               .selected = card.Room<int32_t>(rows * 512), .selected_count = card.Room<int32_t>(rows)};
     const double seconds = card.Seconds(4, [&](int) { cuda::IndexSelect(card.context(), p); });
     const double gb = static_cast<double>(rows * keys) * 68 / seconds / 1e9;
-    Report("index select", fmt::format("{} requests x {} rows, {}{} keys", c.requests, c.per_request, c.candidates ? "candidates, " : "", keys), gb, "GB/s",
+    Report("index select", fmt::format("{} requests x {} rows, {}{} keys{}", c.requests, c.per_request, c.candidates ? "candidates, " : "", keys, c.far_apart ? ", scales far apart" : ""), gb, "GB/s",
            fmt::format("{:.1f} us, {:.1f} TFLOP/s, {}", seconds * 1e6, 2.0 * static_cast<double>(rows * keys) * 32 * 128 / seconds / 1e12, OfCopy(gb)));
   }
 }
