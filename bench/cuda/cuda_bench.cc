@@ -298,18 +298,20 @@ void BenchMhc(Card& card) {
   constexpr int64_t kStreams = 4, kOutputs = 24, kFlat = kStreams * kHidden;
   const Matrix fn = card.Weights(WeightFormat::kF32, kOutputs, kFlat);
   const auto base = card.Put(card.Normal(kOutputs)), scale = card.Put(card.Normal(3)), norm = card.Put(card.Normal(kHidden));
-  for (const int64_t rows : {1, 32, 256, 4096}) {
+  for (const int64_t rows : {1, 32, 256, 4096, 8192}) {
     const auto x = card.Put(card.Normal(rows * kFlat)), y = card.Put(card.Normal(rows * kHidden)), collapse = card.Put(card.Normal(rows * kStreams));
     const auto pre = card.Room<float>(rows * kStreams), post = card.Room<float>(rows * kStreams), comb = card.Room<float>(rows * 16), out = card.Room<float>(rows * kHidden);
-    const double mix = card.Seconds(4, [&](int) {
-      cuda::HcMix(card.context(), {.rows = rows, .streams = kStreams, .hidden = kHidden, .x = x, .fn = fn, .base = base, .scale = scale,
-                                   .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20, .collapse = collapse, .norm_weight = norm,
-                                   .pre = pre, .post = post, .comb = comb, .collapsed = out});
-    });
-    const double expand = card.Seconds(4, [&](int) { cuda::HcExpand(card.context(), {rows, kStreams, kHidden, y, post, comb, x}); });
+    const HcMixParams of_mix{.rows = rows, .streams = kStreams, .hidden = kHidden, .x = x, .fn = fn, .base = base, .scale = scale,
+                             .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20, .collapse = collapse, .norm_weight = norm,
+                             .pre = pre, .post = post, .comb = comb, .collapsed = out};
+    const HcExpandParams of_expand{rows, kStreams, kHidden, y, post, comb, x};
+    const double mix = card.Seconds(4, [&](int) { cuda::HcMix(card.context(), of_mix); });
+    const double expand = card.Seconds(4, [&](int) { cuda::HcExpand(card.context(), of_expand); });
+    const double both = card.Seconds(4, [&](int) { cuda::HcExpandMix(card.context(), of_expand, of_mix); });
     const double row_bytes = 4.0 * kHidden * static_cast<double>(rows);
     Report("mHC mix", fmt::format("{} rows", rows), 5 * row_bytes / mix / 1e9, "GB/s", fmt::format("{:.1f} us, {}", mix * 1e6, OfCopy(5 * row_bytes / mix / 1e9)));
     Report("mHC expand", fmt::format("{} rows", rows), 9 * row_bytes / expand / 1e9, "GB/s", fmt::format("{:.1f} us, {}", expand * 1e6, OfCopy(9 * row_bytes / expand / 1e9)));
+    Report("mHC expand and mix", fmt::format("{} rows", rows), 10 * row_bytes / both / 1e9, "GB/s", fmt::format("{:.1f} us, {}", both * 1e6, OfCopy(10 * row_bytes / both / 1e9)));
   }
 }
 

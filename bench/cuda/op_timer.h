@@ -58,6 +58,9 @@ class OpTimer final : public backend::Backend {
   DI_TIMED_OP(Experts)
   DI_TIMED_OP(GatherRows)
 #undef DI_TIMED_OP
+  void HcExpandMix(const backend::HcExpandParams& expand, const backend::HcMixParams& mix) override {
+    Time("HcExpandMix", [&] { inner_.HcExpandMix(expand, mix); });
+  }
   void Linear(const backend::LinearParams& p) override {
     Time(fmt::format("Linear {}x{}{}", p.w.rows, p.w.cols, p.activations == backend::Activations::kFp32 ? " fp32" : ""),
          [&] { inner_.Linear(p); });

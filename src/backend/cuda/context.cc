@@ -25,6 +25,7 @@ Context::~Context() {
   }
   for (const Chunk& chunk : outgrown_) cudaFree(chunk.data);
   for (const auto& [addresses, table] : tables_) cudaFree(table);
+  cudaFree(marks_);
   for (cudaEvent_t event : {begin_, ends_[0], ends_[1]}) {
     if (event != nullptr) cudaEventDestroy(event);
   }
@@ -40,6 +41,11 @@ Status Context::Init() {
     Record(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event");
   }
   Record(cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device_), "reading the device");
+  void* marks = nullptr;
+  constexpr size_t kMarkBytes = kNumMarks * sizeof(uint64_t);
+  Record(cudaMalloc(&marks, kMarkBytes), "allocating marks");
+  marks_ = static_cast<uint64_t*>(marks);
+  if (marks != nullptr) Record(cudaMemsetAsync(marks, 0, kMarkBytes, streams_[0]), "clearing marks");
   return TakeError();
 }
 

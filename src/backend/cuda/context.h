@@ -70,6 +70,12 @@ class Context {
   // What was kept, as a graph that can be run. Fails with the first error since BeginCapture; an earlier one is still there for
   // TakeError.
   Status EndCapture(cudaGraphExec_t* graph);
+
+  // Device words that keep what kernels of the stream (not of a branch) leave in them; zeros at first. For what blocks of one kernel
+  // tell each other: whoever reads must know a word of this kernel from one of an earlier kernel.
+  static constexpr int64_t kNumMarks = (int64_t{1} << 19) + 1024;
+  uint64_t* marks() const { return marks_; }
+
   // Graphs hold the addresses of scratch memory: while there are any, memory that was outgrown is kept.
   void AddGraph() { ++num_graphs_; }
   void RemoveGraph() { --num_graphs_; }
@@ -132,6 +138,7 @@ class Context {
   int num_ended_ = 0, num_joined_ = 0;
   bool in_branch_ = false, capturing_ = false;
   bool crossing_[2] = {};  // by stream
+  uint64_t* marks_ = nullptr;
   FirstError error_, error_before_capture_;
   Scratch scratch_[2];  // of the stream, of the branch
   std::vector<Chunk> outgrown_;

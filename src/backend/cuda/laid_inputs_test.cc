@@ -6,7 +6,7 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
-constexpr int64_t kRowsTried[] = {1, 7, 32, 257, 700};
+constexpr int64_t kRowsTried[] = {1, 7, 32, 257, 1100};
 
 class LaidInputs : public TwinTest {
  protected:

@@ -206,20 +206,23 @@ TEST_F(RowOps, HyperConnections) {
 }
 
 TEST_F(RowOps, ExpandedOnTheWayToTheMixes) {
-  constexpr int64_t kStreams = 4, kHidden = 320, kFlat = kStreams * kHidden, kMixes = (2 + kStreams) * kStreams;
-  const auto x = Normal(600 * kFlat), y = Normal(600 * kHidden), small = Normal(600 * kStreams), comb = Normal(600 * kStreams * kStreams);
-  const auto base = Normal(kMixes), scale = Normal(3), norm_weight = Normal(kHidden);
-  const HostMatrix fn = Weights(WeightFormat::kF32, kMixes, kFlat);
-  for (const int64_t rows : kSmall ? std::vector<int64_t>{1, 520} : std::vector<int64_t>{1, 31, 256, 600}) {
-    const auto run = [&](bool at_once) {
+  constexpr int64_t kStreams = 4, kMixes = (2 + kStreams) * kStreams, kMany = 1111;
+  using Case = std::pair<int64_t, int64_t>;
+  for (const auto& [hidden, rows] : kSmall ? std::vector<Case>{{320, 1}, {336, kMany}}
+                                           : std::vector<Case>{{320, 1}, {320, 31}, {320, 256}, {336, kMany}, {5120, 256}, {5120, kMany}}) {
+    const int64_t flat = kStreams * hidden;
+    const auto x = Normal(rows * flat), y = Normal(rows * hidden), small = Normal(rows * kStreams), comb = Normal(rows * kStreams * kStreams);
+    const auto base = Normal(kMixes), scale = Normal(3), norm_weight = Normal(hidden);
+    const HostMatrix fn = Weights(WeightFormat::kF32, kMixes, flat);
+    const auto run = [&, hidden = hidden, rows = rows](bool at_once) {
       Side side(*card());
-      auto* in_place = side.Put(Rows(x, 0, rows, kFlat));
+      auto* in_place = side.Put(Rows(x, 0, rows, flat));
       auto* post = side.Put(Rows(small, 0, rows, kStreams));
       auto* mixed = side.Put(Rows(comb, 0, rows, kStreams * kStreams));
       auto* pre = side.Out<float>(rows * kStreams);
-      auto* collapsed = side.Out<float>(rows * kHidden);
-      const HcExpandParams expand{rows, kStreams, kHidden, side.Put(Rows(y, 0, rows, kHidden)), post, mixed, in_place};
-      const HcMixParams mix{.rows = rows, .streams = kStreams, .hidden = kHidden, .x = in_place, .fn = side.Bind(fn.matrix),
+      auto* collapsed = side.Out<float>(rows * hidden);
+      const HcExpandParams expand{rows, kStreams, hidden, side.Put(Rows(y, 0, rows, hidden)), post, mixed, in_place};
+      const HcMixParams mix{.rows = rows, .streams = kStreams, .hidden = hidden, .x = in_place, .fn = side.Bind(fn.matrix),
                             .base = side.Put(base), .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20,
                             .collapse = side.Put(Rows(small, 0, rows, kStreams)), .norm_weight = side.Put(norm_weight), .pre = pre,
                             .post = post, .comb = mixed, .collapsed = collapsed};
@@ -229,10 +232,10 @@ TEST_F(RowOps, ExpandedOnTheWayToTheMixes) {
         side->HcExpand(expand);
         side->HcMix(mix);
       }
-      return std::tuple(side.Get(in_place, rows * kFlat), side.Get(pre, rows * kStreams), side.Get(post, rows * kStreams),
-                        side.Get(mixed, rows * kStreams * kStreams), side.Get(collapsed, rows * kHidden));
+      return std::tuple(side.Get(in_place, rows * flat), side.Get(pre, rows * kStreams), side.Get(post, rows * kStreams),
+                        side.Get(mixed, rows * kStreams * kStreams), side.Get(collapsed, rows * hidden));
     };
-    EXPECT_EQ(run(true), run(false)) << rows << " rows";
+    EXPECT_EQ(run(true), run(false)) << rows << " rows of " << hidden;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/device/release.cuh"
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/packed.h"
 
@@ -40,14 +41,6 @@ struct GemmKernelTraits {
 };
 
 inline constexpr int kProducerWarps = kWarpgroup / kWarp;
-
-// Lanes of a warp that say that it is done with a stage. One is enough behind an instruction of the whole warp that needs what all
-// have read; racecheck of compute-sanitizer does not know that, and in a build for it all say so.
-#ifdef DI_CUDA_RACECHECK
-inline constexpr int kReleasingLanes = kWarp;
-#else
-inline constexpr int kReleasingLanes = 1;
-#endif
 
 // The dynamic shared memory, from a 1024-byte boundary on, as shared addresses: barriers in the first atom, then the stages.
 struct GemmShared {

@@ -79,6 +79,16 @@ __device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
   }
 }
 
+// Lane o of a warp: product o of kProducts of a row, slices in order; of_row: those of the first slice.
+template <int kProducts>
+__device__ float JoinSlices(const float* of_row, int slice_stride, int num_slices, int o) {
+  float sum = 0.0f;
+  if (o >= kProducts) return sum;
+#pragma unroll 32
+  for (int slice = 0; slice < num_slices; ++slice) sum += of_row[slice * slice_stride + o];
+  return sum;
+}
+
 constexpr int Outputs(int streams) { return (2 + streams) * streams; }
 
 // What lane o of the warp needs for output o; nobody's result, so it can be read early.

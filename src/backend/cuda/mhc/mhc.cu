@@ -77,15 +77,6 @@ __global__ void __launch_bounds__(kThreads) HcProductsKernel(HcMixParams p, floa
   }
 }
 
-// Lane o of a warp: product o of the row, slices in order.
-__device__ float JoinSlices(const float* partial, int64_t row, int num_slices, int products, int o) {
-  float sum = 0.0f;
-  if (o >= products) return sum;
-#pragma unroll 32
-  for (int slice = 0; slice < num_slices; ++slice) sum += partial[(row * num_slices + slice) * products + o];
-  return sum;
-}
-
 // grid (rows, 2): the mixes and the collapse of a row do not wait for each other.
 template <int kStreams>
 __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const float* partial, int num_slices) {
@@ -96,7 +87,8 @@ __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const 
     const int lane = static_cast<int>(threadIdx.x);
     if (lane >= kWarp) return;
     const OutputScale<kStreams> output(p, lane);
-    FinishMixes<kStreams>(p, row, JoinSlices(partial, row, num_slices, Products(kStreams), lane), output);
+    constexpr int kProducts = Products(kStreams);
+    FinishMixes<kStreams>(p, row, JoinSlices<kProducts>(partial + row * num_slices * kProducts, kProducts, num_slices, lane), output);
   } else {
     Collapse<kStreams>(p.x + row * kStreams * p.hidden, p.collapse + row * kStreams, p.hidden, p.norm_weight, p.norm_eps,
                        p.collapsed + row * p.hidden, shared);
@@ -119,7 +111,7 @@ __device__ void ScaleCollapsed(const HcMixParams& p, const float* partial, int64
   for (int i = 0; i < kHeld; ++i) {
     if (t + i * kThreads < units) v[i] = out[t + i * kThreads];
   }
-  const float sum = JoinSlices(partial, row, num_slices, kHcPartial, kHcPartial - 1);
+  const float sum = JoinSlices<kHcPartial>(partial + row * num_slices * kHcPartial, kHcPartial, num_slices, kHcPartial - 1);
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
   const int64_t part_bytes = PartBytes(p.rows);
   const auto store = [&](int unit, const float4& x, const float4& by) {
@@ -145,7 +137,7 @@ __global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixPa
   const int lane = static_cast<int>(threadIdx.x) - kThreads;
   const OutputScale<kHcStreams> output(p, lane);
   ptx::GridWait();
-  FinishMixes<kHcStreams>(p, row, JoinSlices(partial, row, num_slices, kHcPartial, lane), output);
+  FinishMixes<kHcStreams>(p, row, JoinSlices<kHcPartial>(partial + row * num_slices * kHcPartial, kHcPartial, num_slices, lane), output);
 }
 
 void TensorHcMix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
@@ -208,6 +200,7 @@ void WithStreams(int64_t streams, const Launch& launch) {
 void HcMix(Context& context, const HcMixParams& p) {
   DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
   if (p.rows == 0) return;
+  if (ManyMixTakes(context, p)) return ManyMix(context, p, nullptr);
   if (TensorMixTakes(p)) return TensorHcMix(context, p, nullptr);
   const int num_slices = NumSlices(p.streams * p.hidden);
   auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
@@ -228,7 +221,8 @@ void HcMix(Context& context, const HcMixParams& p) {
 
 void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix) {
   DI_CHECK(expand.x == mix.x && expand.rows == mix.rows && expand.streams == mix.streams && expand.hidden == mix.hidden);
-  if (mix.rows > 0 && TensorMixExpands(mix)) return TensorHcMix(context, mix, &expand);
+  if (ManyMixTakes(context, mix)) return ManyMix(context, mix, &expand);
+  if (mix.rows > 0 && TensorMixTakes(mix)) return TensorHcMix(context, mix, &expand);
   HcExpand(context, expand);
   HcMix(context, mix);
 }

@@ -18,10 +18,13 @@ inline constexpr int kHcPartial = kHcOutputs + 2;
 
 bool TensorMixTakes(const HcMixParams& p);
 int TensorMixSlices(const HcMixParams& p);
-// Whether rows are expanded on their way.
-bool TensorMixExpands(const HcMixParams& p);
-// partial [rows, slices, kHcPartial]; collapsed gets the collapsed rows before their norm. expand: before that, of the same rows;
-// nullptr: not.
+
+// Few rows. partial [rows, slices, kHcPartial]; collapsed gets the collapsed rows before their norm. expand: before that, of the same
+// rows; nullptr: not.
 void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial);
+
+// Many rows: all of HcMix or, with expand, HcExpandMix. Which one runs does not show in a row's bits.
+bool ManyMixTakes(const Context& context, const HcMixParams& p);
+void ManyMix(Context& context, const HcMixParams& p, const HcExpandParams* expand);
 
 }  // namespace deepinfer::backend::cuda
