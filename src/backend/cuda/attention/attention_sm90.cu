@@ -122,6 +122,7 @@ __device__ void SumLeft(Shared& shared, const ConsumerItem& item, Running& runni
     StartScores(shared, 0, kRight, phase, s);
     ptx::WgmmaWait<0>();
     ptx::WgmmaFenceRegisters(s);
+    if (pair + 1 == item.pairs && LeadsWarp()) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
     Maxima(Valid(2 * pair, item.window, item.latents), item.scale, s, best);
 #pragma unroll
@@ -168,6 +169,7 @@ __device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& runn
     StartScores(shared, 1, kLeft, phase, s);
     ptx::WgmmaWait<0>();
     ptx::WgmmaFenceRegisters(s);
+    if (pair + 1 == item.pairs && LeadsWarp()) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
     Maxima(Valid(2 * pair + 1, item.window, item.latents), item.scale, s, best);
     ptx::SyncThreads(kTop0, kConsumers);
@@ -203,24 +205,23 @@ __device__ void SumRight(Shared& shared, const ConsumerItem& item, Running& runn
 template <int kGroup>
 __device__ void Consume(const SparseParams& p, Shared& shared) {
   const int head = Head();
-  uint32_t phase = 0;
-  for (int at = static_cast<int>(blockIdx.x); at < p.num_items; at += static_cast<int>(gridDim.x)) {
+  const int first = static_cast<int>(blockIdx.x);
+  const float* q = p.op.q + (p.RowOf(first) * p.op.heads + p.FirstHead(first)) * kDim;
+  FillQuery<16>(static_cast<int>(threadIdx.x), q, shared.query, nullptr, 0);
+  ptx::FenceAsyncShared();
+  ptx::SyncThreads(kSums, kConsumers);
+  uint32_t phase = 0, turn = 0;  // of the pair's barriers, and of the query's
+  for (int at = first; at < p.num_items; at += static_cast<int>(gridDim.x), turn ^= 1) {
     const int first_head = p.FirstHead(at);
     const int64_t row = p.RowOf(at);
-    const RowNumbers numbers = {p.op.positions[row], p.op.window_floor[row], 0, p.op.has_latents ? p.op.selected_count[row] : 0, 0};
-    // Both warpgroups are through with the last one: they have met since.
-    FillQuery<16>(p.op.q + (row * p.op.heads + first_head) * kDim, shared.query);
-    ptx::SyncThreads(kSums, kConsumers);
+    WaitForData(&shared.query_full, turn);
     Running running;
-    float sink[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      sink[h] = p.op.sink[first_head + head + 8 * h] * kLog2E;
-      running.top[h] = sink[h];
+      running.top[h] = shared.sinks[turn][head + 8 * h];
       running.sum[h] = 0.0f;
     }
-    const ItemKeys keys = KeysOf(p, numbers);
-    const int window = __shfl_sync(kAllLanes, keys.window, 0), latents = __shfl_sync(kAllLanes, keys.latents, 0);
+    const int window = __shfl_sync(kAllLanes, shared.counts.x, 0), latents = __shfl_sync(kAllLanes, shared.counts.y, 0);
     const ConsumerItem item = {window, latents, Pairs(window, latents), p.op.scale * kLog2E * kKeyRepair, phase};
     phase ^= item.pairs & 1;
     Outputs o = {};
@@ -238,21 +239,24 @@ __device__ void Consume(const SparseParams& p, Shared& shared) {
     float inverse[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] + Exp2(sink[h] - running.top[h]);
+      const float sum = shared.sums[0][head + 8 * h] + shared.sums[1][head + 8 * h] +
+                        Exp2(shared.sinks[turn][head + 8 * h] - running.top[h]);
       inverse[h] = kKeyRepair / sum;
     }
-    StoreOutputs<kDim / 2 / 16, 0, kGroup == 1>(p, row, first_head, kGroup * (kChunks / 2), inverse, o);
+    StoreOutputs<kDim / 2 / 16, 0, kGroup == 1, true>(p, row, first_head, kGroup * (kChunks / 2), inverse, o, shared.turns[turn]);
   }
 }
 
 __global__ void __launch_bounds__(kThreads, 1) SparseAttentionKernel(const __grid_constant__ SparseParams p) {
-  extern __shared__ uint8_t raw[];
-  auto& shared = *reinterpret_cast<Shared*>(raw + (1024 - ptx::SharedAddress(raw) % 1024) % 1024);
+  extern __shared__ __align__(1024) uint8_t raw[];
+  auto& shared = *reinterpret_cast<Shared*>(raw);
   if (threadIdx.x == 0) {
     for (int i = 0; i < 4; ++i) {
       ptx::BarrierInit(&shared.full[i / 2][i % 2], kProducers / kWarp);
       ptx::BarrierInit(&shared.empty[i / 2][i % 2], kWarpgroup / kWarp);
     }
+    ptx::BarrierInit(&shared.query_full, kProducers / kWarp);
+    ptx::BarrierInit(&shared.query_empty, kConsumers / kWarp);
     ptx::FenceBarrierInit();
   }
   __syncthreads();
@@ -300,7 +304,7 @@ void SparseAttention(Context& context, const AttentionParams& p, int blocks_of_i
   const SparseParams sparse = Prepare(p);
   if (blocks_of_item == 0) blocks_of_item = SplitAttentionBlocks(context, sparse);
   if (blocks_of_item > 1) return SplitAttention(context, sparse, blocks_of_item);
-  constexpr int kBytes = sizeof(Shared) + 1024;
+  constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes <= 227 * 1024);
   context.Record(cudaFuncSetAttribute(SparseAttentionKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                  "attention: shared memory");

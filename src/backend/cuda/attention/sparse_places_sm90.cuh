@@ -36,12 +36,18 @@ class LookAhead {
     ptx::EndCopyGroup();
   }
 
-  __device__ int Flags(int pair) const { return ahead().pairs[pair % kRing].x; }
-  __device__ int Item(int pair) const { return ahead().pairs[pair % kRing].z; }
-  __device__ int PairOfItem(int pair) const { return ahead().pairs[pair % kRing].w >> 16; }
+  __device__ int Flags(int pair) const { return ahead().pairs[Slot(pair)].x; }
+  __device__ int Item(int pair) const { return ahead().pairs[Slot(pair)].z; }
+  __device__ int PairOfItem(int pair) const { return ahead().pairs[Slot(pair)].w >> 16; }
+  __device__ int NumberOfItem(int pair) const { return ahead().pairs[Slot(pair)].w & 0xFFFF; }
+  // Window keys and latents of the pair's item.
+  __device__ int2 CountsOf(const SparseParams& p, int pair) const {
+    const ItemKeys keys = KeysOf(p, Row(NumberOfItem(pair)));
+    return make_int2(keys.window, keys.latents);
+  }
   // The place of the lane's key of a tile.
   __device__ Place PlaceOf(int pair, int tile) const {
-    const int2 place = ahead().keys[pair % kRing][tile * kWarpKeys + Lane() % kWarpKeys];
+    const int2 place = ahead().keys[Slot(pair)][tile * kWarpKeys + Lane() % kWarpKeys];
     return {static_cast<uint32_t>(place.x), static_cast<uint32_t>(place.y)};
   }
 
@@ -52,7 +58,8 @@ class LookAhead {
     ptx::WaitForCopyGroups<kPending>();
     __syncwarp();
     // All is read first: what is in flight then hides the latency of the rest.
-    const int last = (pair + 1) % kRing & (kRing - 1), middle = (pair + 2) % kRing & (kRing - 1), lane = Lane();
+    const int lane = Lane();
+    const uint32_t last = Slot(pair + 1), middle = Slot(pair + 2);
     const int key = lane % (2 * kWarpKeys);
     const int last_flags = ahead().pairs[last].x;
     const int2 found = ahead().keys[last][key];
@@ -73,13 +80,16 @@ class LookAhead {
   }
 
  private:
-  __device__ const RowNumbers& Row(int number) const { return ahead().rows[number % kRowRing]; }
+  __device__ const RowNumbers& Row(int number) const { return ahead().rows[static_cast<uint32_t>(number) % kRowRing]; }
   __device__ static int Step() { return static_cast<int>(gridDim.x); }
-  __device__ static int Lane() { return Producer() % kWarp; }
+  __device__ static int Lane() { return static_cast<int>(static_cast<uint32_t>(Producer()) % kWarp); }
+  // Unsigned: a signed division by a power of two is four instructions.
+  __device__ static uint32_t Warp() { return static_cast<uint32_t>(Producer()) / kWarp; }
+  __device__ static uint32_t Slot(int pair) { return static_cast<uint32_t>(pair) % kRing; }
 
   __device__ void CopyRow(const SparseParams& p, int item, int number) {
     if (item >= p.num_items) return;
-    RowNumbers& to = ahead().rows[number % kRowRing];
+    RowNumbers& to = ahead().rows[static_cast<uint32_t>(number) % kRowRing];
     const int64_t row = p.RowOf(item);
     const int lane = Lane();
     if (lane == 0) ptx::CopyWord(&to.position, p.op.positions + row);
@@ -88,7 +98,7 @@ class LookAhead {
     if (lane == 3 && p.op.has_latents) ptx::CopyWord(&to.count, p.op.selected_count + row);
   }
   __device__ void CopyFirstPage(const SparseParams& p, int item, int number) {
-    RowNumbers& to = ahead().rows[number % kRowRing];
+    RowNumbers& to = ahead().rows[static_cast<uint32_t>(number) % kRowRing];
     if (item < p.num_items && Lane() == 0) ptx::CopyWord(&to.first_page, p.op.window_cache.first_page + to.request);
   }
 
@@ -110,7 +120,8 @@ class LookAhead {
 
   // Begins the look-up of the lane's key of a pair.
   __device__ void CopyChoice(const SparseParams& p, int pair, int4 next, const int4& item, const int4& rest) {
-    const int slot = pair % kRing, lane = Lane(), first_tile = 2 * next.z, window_tiles = rest.x;
+    const uint32_t slot = Slot(pair);
+    const int lane = Lane(), first_tile = 2 * next.z, window_tiles = rest.x;
     if (next.x >= p.num_items) {
       if (lane == 0) ahead().pairs[slot].x = kEnd;
       if (lane < 2 * kWarpKeys) ahead().keys[slot][lane].x = -1;
@@ -122,7 +133,7 @@ class LookAhead {
       }
       if (lane < 2 * kWarpKeys) {
         const int tile = first_tile + lane / kWarpKeys;
-        const int key = tile * kTileKeys + Producer() / kWarp * kWarpKeys + lane % kWarpKeys, chosen = key - window_tiles * kTileKeys;
+        const int key = tile * kTileKeys + static_cast<int>(Warp()) * kWarpKeys + lane % kWarpKeys, chosen = key - window_tiles * kTileKeys;
         int2& to = ahead().keys[slot][lane];
         if (tile >= window_tiles && chosen < item.z) {
           ptx::CopyWord(&to.x, p.op.selected + int64_t{rest.z} * p.op.topk + chosen);
@@ -156,7 +167,7 @@ class LookAhead {
     if (half == 0) ptx::Prefetch(base + size_t{scales} * 16);
   }
 
-  __device__ Ahead& ahead() const { return shared_->ahead[Producer() / kWarp]; }
+  __device__ Ahead& ahead() const { return shared_->ahead[Warp()]; }
 
   Shared* shared_;
 };

@@ -13,6 +13,7 @@
 
 #include "backend/cuda/attention/sparse_decode_sm90.cuh"
 #include "backend/cuda/attention/sparse_places_sm90.cuh"
+#include "backend/cuda/attention/sparse_query_sm90.cuh"
 
 namespace deepinfer::backend::cuda::sparse {
 
@@ -47,17 +48,21 @@ __device__ inline Source WindowSource(const SparseParams& p, const Place& place,
           place.codes != kNoKey};
 }
 
-// Half of the steps come through registers, ...
-template <bool kWindow>
-__device__ inline void Load(const Source& source, Batch& batch) {
+__device__ inline Source SourceOf(const SparseParams& p, const Place& place, bool is_window, uint32_t part) {
+  return is_window ? WindowSource(p, place, part) : LatentSource(p, place, part);
+}
+
+// Half of the steps come through registers, ... Never under a branch: where it joins, ptxas waits for the loads.
+__device__ inline void Load(const Source& source, bool is_window, Batch& batch) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) batch.codes[i / 4][i % 4] = 0;
   batch.scales[0] = batch.scales[1] = 0;
-  if (!source.is_there) return;
-  ptx::LoadOnce(source.codes, batch.codes[0]);
-  ptx::LoadOnce(source.codes + 64, batch.codes[1]);
-  batch.scales[0] = ptx::LoadWordOnce(source.scales);
-  if (!kWindow) batch.scales[1] = ptx::LoadWordOnce(source.scales + 8);
+  if (source.is_there) {
+    ptx::LoadOnce(source.codes, batch.codes[0]);
+    ptx::LoadOnce(source.codes + 64, batch.codes[1]);
+    batch.scales[0] = ptx::LoadWordOnce(source.scales);
+  }
+  if (source.is_there && !is_window) batch.scales[1] = ptx::LoadWordOnce(source.scales + 8);
 }
 
 // A lane's unit in the stage. A key's four lie together, or each line of what is copied would be written for itself; those of codes
@@ -65,14 +70,13 @@ __device__ inline void Load(const Source& source, Batch& batch) {
 __device__ inline uint32_t StageUnit(uint32_t unit) { return (static_cast<uint32_t>(Producer()) & ~31u) + Row() * 4 + unit; }
 
 // ... the others through the thread's part of shared memory: the compiler waits for all loads into registers at once.
-template <bool kWindow>
-__device__ inline void Copy(const Source& source, Stage& stage) {
+__device__ inline void Copy(const Source& source, bool is_window, Stage& stage) {
   const uint32_t codes = StageUnit(Part() ^ Row() / 2), scales = StageUnit(Part());
   const int bytes = source.is_there ? 16 : 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     ptx::CopyUnit(stage.codes[i][codes], source.codes + i * 64, bytes);
-    if (!kWindow || i == 0) ptx::CopyWord(&stage.scales[i][scales], source.scales + i * 8, bytes / 4);
+    if (i == 0 || !is_window) ptx::CopyWord(&stage.scales[i][scales], source.scales + i * 8, bytes / 4);
   }
 }
 __device__ inline void ReadStage(const Stage& stage, Batch& batch) {
@@ -115,14 +119,6 @@ __device__ inline void StoreWindow(const Batch& batch, uint8_t* quarter_tile) {
   }
 }
 
-// Brings a quarter of an item's query into the second-level cache. A whole one would go beside the outputs of the last item,
-// which all blocks store at about the same time.
-__device__ inline void PrefetchQuery(const SparseParams& p, int item, int quarter) {
-  if (item >= p.num_items || quarter >= 4) return;
-  const float* q = p.op.q + (p.RowOf(item) * p.op.heads + p.FirstHead(item) + quarter * (kHeads / 4)) * kDim;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(q), "r"(kHeads / 4 * kDim * 4) : "memory");
-}
-
 __device__ inline void ArriveOfWarp(uint64_t* barrier) {
   __syncwarp();
   if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(barrier);
@@ -131,7 +127,7 @@ __device__ inline void ArriveOfWarp(uint64_t* barrier) {
 // What all steps of a warp need.
 struct Filling {
   const SparseParams& p;
-  const LookAhead& ahead;
+  LookAhead& ahead;
   Shared& shared;
   Batch batch;  // the even step that comes next; the odd one is in shared.stage
   int pair;
@@ -145,108 +141,125 @@ struct Filling {
     batch.scales[1] ^= zero;
   }
   __device__ void Arrive(int tile, int half) const { ArriveOfWarp(&shared.full[tile][half]); }
-  // The step in the stage: the last group of copies is of look-ups, or empty.
+  // Takes the step out of the stage, which is free then. kPending: groups of copies begun since.
+  template <int kPending>
   __device__ Batch Staged() const {
-    ptx::WaitForCopyGroups<1>();
+    ptx::WaitForCopyGroups<kPending>();
     Batch staged;
     ReadStage(shared.stage, staged);
+    __syncwarp();
     return staged;
   }
 };
 
-// The first two steps of a pair; where there is none any more, of no keys.
-__device__ inline void BeginPair(Filling& f, int pair) {
-  const Place first = f.ahead.PlaceOf(pair, 0);
-  if ((f.ahead.Flags(pair) & kFirstIsWindow) != 0) {
-    Load<true>(WindowSource(f.p, first, 0), f.batch);
-    Copy<true>(WindowSource(f.p, first, 1), f.shared.stage);
-  } else {
-    Load<false>(LatentSource(f.p, first, kLeft), f.batch);
-    Copy<false>(LatentSource(f.p, f.ahead.PlaceOf(pair, 1), kRight), f.shared.stage);
-  }
-  ptx::EndCopyGroup();
+// The place of the lane's key of a tile of the next pair, if that is of the same item.
+__device__ inline Place NextPlace(const Filling& f, int tile) {
+  Place place = f.ahead.PlaceOf(f.pair + 1, tile);
+  if ((f.ahead.Flags(f.pair + 1) & (kFirst | kEnd)) != 0) place.codes = kNoKey;
+  return place;
 }
 
-// A pair of tiles of latents: four steps; in the end the next pair's first two are on their way.
+// A pair of tiles of latents: four steps. What a step decodes is in registers before the stores of the step before, behind which
+// everything that reads shared memory has to wait. In the end the first two steps of the item's next pair are on their way.
 __device__ inline void FillLatents(Filling& f) {
-  const int pair = f.pair;
-  const Place first = f.ahead.PlaceOf(pair, 0), second = f.ahead.PlaceOf(pair, 1);
+  const Place first = f.ahead.PlaceOf(f.pair, 0), second = f.ahead.PlaceOf(f.pair, 1);
+  Batch staged = f.Staged<0>();
+  Copy(LatentSource(f.p, second, kLeft), false, f.shared.stage);
+  ptx::EndCopyGroup();
   f.Wait(0, kLeft, f.batch);
+  Batch third;
+  Load(LatentSource(f.p, first, kRight), false, third);
   StoreLatents(f.batch, f.Half(0, kLeft));
   f.Arrive(0, kLeft);
-  Batch right;
-  Load<false>(LatentSource(f.p, first, kRight), right);
-  {
-    Batch staged = f.Staged();
-    f.Wait(1, kRight, staged);
-    StoreLatents(staged, f.Half(1, kRight));
-    f.Arrive(1, kRight);
-    Copy<false>(LatentSource(f.p, second, kLeft), f.shared.stage);
-    ptx::EndCopyGroup();
-  }
-  f.Wait(0, kRight, right);
-  StoreLatents(right, f.Half(0, kRight));
+  f.Wait(1, kRight, staged);
+  StoreLatents(staged, f.Half(1, kRight));
+  f.Arrive(1, kRight);
+  f.ahead.Advance<1>(f.p, f.pair);
+  Batch last = f.Staged<1>();
+  Copy(LatentSource(f.p, NextPlace(f, 1), kRight), false, f.shared.stage);
+  ptx::EndCopyGroup();
+  f.Wait(0, kRight, third);
+  StoreLatents(third, f.Half(0, kRight));
   f.Arrive(0, kRight);
-  const bool next_is_window = (f.ahead.Flags(pair + 1) & kFirstIsWindow) != 0;
-  const Place next = f.ahead.PlaceOf(pair + 1, 0);
-  if (next_is_window) {
-    Load<true>(WindowSource(f.p, next, 0), f.batch);
-  } else {
-    Load<false>(LatentSource(f.p, next, kLeft), f.batch);
-  }
-  ptx::EndCopyGroup();
-  Batch staged = f.Staged();
-  f.Wait(1, kLeft, staged);
-  StoreLatents(staged, f.Half(1, kLeft));
+  Load(LatentSource(f.p, NextPlace(f, 0), kLeft), false, f.batch);
+  f.Wait(1, kLeft, last);
+  StoreLatents(last, f.Half(1, kLeft));
   f.Arrive(1, kLeft);
-  if (next_is_window) {
-    Copy<true>(WindowSource(f.p, next, 1), f.shared.stage);
-  } else {
-    Copy<false>(LatentSource(f.p, f.ahead.PlaceOf(pair + 1, 1), kRight), f.shared.stage);
-  }
-  ptx::EndCopyGroup();
 }
 
 // A pair of tiles of window keys, or one of them and one of latents: a half of a tile of window keys is two steps, of which the
 // second comes through the stage; latents come through registers.
 __device__ inline void FillWindows(Filling& f) {
   const int pair = f.pair;
+  f.ahead.Advance<1>(f.p, pair);
 #pragma unroll 1
-  for (int half = 0; half < 2; ++half) {
-    // Left of the first and right of the second, then right and left.
-    f.Wait(0, half, f.batch);
-    StoreWindow(f.batch, f.Half(0, half));
-    StoreWindow(f.Staged(), f.Half(0, half) + 2 * kChunkBytes);
-    f.Arrive(0, half);
-    const uint32_t other = static_cast<uint32_t>(1 - half);
-    const Place second = f.ahead.PlaceOf(pair, 1);
-    const bool is_window = (f.ahead.Flags(pair) & kSecondIsWindow) != 0;
-    if (is_window) {
-      Load<true>(WindowSource(f.p, second, other * 2), f.batch);
-      Copy<true>(WindowSource(f.p, second, other * 2 + 1), f.shared.stage);
-    } else {
-      Load<false>(LatentSource(f.p, second, other), f.batch);
+  for (int fill = 0; fill < 4; ++fill) {
+    const int tile = FillTile(fill), half = FillHalf(fill), flags = f.ahead.Flags(pair);
+    const bool is_window = (flags >> tile & kFirstIsWindow) != 0;
+    // Of the next half; behind the last one the next pair's begin.
+    const bool is_last = fill == 3;
+    const Place next = is_last ? NextPlace(f, 0) : f.ahead.PlaceOf(pair, FillTile(fill + 1));
+    const bool next_is_window = ((is_last ? f.ahead.Flags(pair + 1) : flags >> FillTile(fill + 1)) & kFirstIsWindow) != 0;
+    const auto next_half = static_cast<uint32_t>(is_last ? 0 : FillHalf(fill + 1));
+    Batch second = f.Staged<1>();
+    if (next_is_window) {
+      Copy(WindowSource(f.p, next, next_half * 2 + 1), true, f.shared.stage);
+    } else if (is_last) {
+      Copy(LatentSource(f.p, NextPlace(f, 1), kRight), false, f.shared.stage);
     }
     ptx::EndCopyGroup();
-    ptx::EndCopyGroup();
-    f.Wait(1, static_cast<int>(other), f.batch);
+    if (!is_last) ptx::EndCopyGroup();
+    f.Wait(tile, half, f.batch);
     if (is_window) {
-      StoreWindow(f.batch, f.Half(1, static_cast<int>(other)));
-      StoreWindow(f.Staged(), f.Half(1, static_cast<int>(other)) + 2 * kChunkBytes);
+      StoreWindow(f.batch, f.Half(tile, half));
     } else {
-      StoreLatents(f.batch, f.Half(1, static_cast<int>(other)));
+      StoreLatents(f.batch, f.Half(tile, half));
     }
-    f.Arrive(1, static_cast<int>(other));
-    if (half == 0) {
-      const Place first = f.ahead.PlaceOf(pair, 0);
-      Load<true>(WindowSource(f.p, first, 2), f.batch);
-      Copy<true>(WindowSource(f.p, first, 3), f.shared.stage);
-      ptx::EndCopyGroup();
-      ptx::EndCopyGroup();
-    } else {
-      BeginPair(f, pair + 1);
-    }
+    Load(SourceOf(f.p, next, next_is_window, next_is_window ? next_half * 2 : next_half), next_is_window, f.batch);
+    if (is_window) StoreWindow(second, f.Half(tile, half) + 2 * kChunkBytes);
+    f.Arrive(tile, half);
   }
+}
+
+// What the consumers need of an item besides its keys: a load of their own would wait behind all their stores. The first two steps
+// are on their way then.
+__device__ inline void BeginItem(Filling& f) {
+  const int item = f.ahead.Item(f.pair), first_head = f.p.FirstHead(item);
+  const auto turn = static_cast<uint32_t>(f.ahead.NumberOfItem(f.pair)) & 1;
+  const int64_t row = f.p.RowOf(item);
+  const int t = Producer();
+  const float* from = nullptr;
+  if (t < kHeads) from = f.p.op.sink + first_head + t;
+  const int turned = t - kHeads - (kTurnedMax - static_cast<int>(f.p.op.rope_dim));
+  if (t >= kHeads && t < kHeads + kTurnedMax && turned >= 0) from = f.p.op.table + row * f.p.op.rope_dim + turned;
+  const bool is_window = (f.ahead.Flags(f.pair) & kFirstIsWindow) != 0;
+  const Place place = f.ahead.PlaceOf(f.pair, 0);
+  ptx::WaitForCopyGroups<0>();
+  if (is_window) {
+    Copy(WindowSource(f.p, place, 1), true, f.shared.stage);
+  } else {
+    Copy(LatentSource(f.p, f.ahead.PlaceOf(f.pair, 1), kRight), false, f.shared.stage);
+  }
+  ptx::EndCopyGroup();
+  const float value = from != nullptr ? *from : 1.0f - static_cast<float>(t % 2);
+  if (f.pair > 0) {
+    FillQuery<8>(t, f.p.op.q + (row * f.p.op.heads + first_head) * kDim, f.shared.query, &f.shared.query_empty, turn ^ 1);
+  }
+  if (t < kHeads) f.shared.sinks[turn][t] = value * kLog2E;
+  if (t >= kHeads && t < kHeads + kTurnedMax) f.shared.turns[turn][t - kHeads] = value;
+  if (t == 0) f.shared.counts = f.ahead.CountsOf(f.p, f.pair);
+  ArriveOfWarp(&f.shared.query_full);
+  Load(SourceOf(f.p, place, is_window, 0), is_window, f.batch);
+}
+
+// Brings a quarter of the next item's query into the second-level cache, each in a pair of its own: a whole one would go beside the
+// outputs of the last item, which all blocks store at about the same time.
+__device__ inline void PrefetchQuery(const Filling& f, int quarter) {
+  if (f.ahead.PairOfItem(f.pair) != quarter) return;
+  const int item = f.ahead.Item(f.pair) + static_cast<int>(gridDim.x);
+  if (item >= f.p.num_items) return;
+  const float* q = f.p.op.q + (f.p.RowOf(item) * f.p.op.heads + f.p.FirstHead(item) + quarter * (kHeads / 4)) * kDim;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(q), "r"(kHeads / 4 * kDim * 4) : "memory");
 }
 
 // All producers.
@@ -254,11 +267,12 @@ __device__ inline void Produce(const SparseParams& p, Shared& shared) {
   LookAhead ahead(p, shared);
   for (int i = -3; i < 0; ++i) ahead.Advance<0>(p, i);
   Filling f{p, ahead, shared, {}, 0};
-  BeginPair(f, 0);
-  for (; (ahead.Flags(f.pair) & kEnd) == 0; ++f.pair) {
-    ahead.Advance<1>(p, f.pair);
-    if (Producer() == 0) PrefetchQuery(p, ahead.Item(f.pair) + static_cast<int>(gridDim.x), ahead.PairOfItem(f.pair));
-    if ((ahead.Flags(f.pair) & kFirstIsWindow) != 0) {
+  for (;; ++f.pair) {
+    const int flags = ahead.Flags(f.pair);
+    if ((flags & kEnd) != 0) return;
+    if ((flags & kFirst) != 0) BeginItem(f);
+    if (Producer() % (kProducers / 4) == 0) PrefetchQuery(f, Producer() / (kProducers / 4));
+    if ((flags & kFirstIsWindow) != 0) {
       FillWindows(f);
     } else {
       FillLatents(f);

@@ -15,6 +15,8 @@ constexpr int kWarpgroup = 128;
 constexpr int kConsumers = 2 * kWarpgroup, kProducers = 2 * kWarpgroup;
 constexpr int kThreads = kConsumers + kProducers;
 constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;  // 4 x 128 in all
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kTurnedMax = 64;                                    // channels, at most, that are turned: the last
 constexpr int kChunks = kDim / 64;                                // runs of 64 channels: 128 bytes
 constexpr int kChunkBytes = kTileKeys * 128;                      // also of the query: 64 rows
 
@@ -30,8 +32,9 @@ struct SparseParams {
   uint32_t scale_units;  // from a block's begin to its latents' scales
   int64_t input_part_bytes;  // of a chunk of 64 channels of all rows, where the outputs are inputs of a linear
 
-  __device__ int64_t RowOf(int item) const { return item / head_runs; }
-  __device__ int FirstHead(int item) const { return item % head_runs * kHeads; }
+  // Most models have one run: a division costs more than decoding a key.
+  __device__ int64_t RowOf(int item) const { return head_runs == 1 ? item : item / head_runs; }
+  __device__ int FirstHead(int item) const { return head_runs == 1 ? 0 : item % head_runs * kHeads; }
 };
 
 // Keys come in pairs of tiles. A half is 256 of a tile's channels: the unit in which buffers fill and become free.
@@ -73,10 +76,15 @@ struct Shared {
   alignas(1024) uint8_t weights[2][kHeads * kTileKeys * 2];
   float tops[2][kHeads];  // running maxima after the tile of the pair
   float sums[2][kHeads];
+  float sinks[2][kHeads];      // of an item and the next, times log2(e)
+  float turns[2][kTurnedMax];  // cosine and sine of each pair of the last channels, also of both
+  int2 counts;                 // of the item: window keys, latents
   Stage stage;
   Ahead ahead[kProducers / kWarp];
   uint64_t full[2][2];  // [tile][half]
   uint64_t empty[2][2];
+  uint64_t query_full;
+  uint64_t query_empty;  // scores are done
 };
 
 // Byte of a 16-byte unit within a swizzled run of 64 channels (or keys).

@@ -9,7 +9,6 @@
 
 namespace deepinfer::backend::cuda::sparse {
 
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kSlack = 8.0f;
 
 using Scores = float[32];           // [key / 8][h][key % 2] of a tile

@@ -7,7 +7,6 @@
 namespace deepinfer::backend::cuda::sparse {
 
 // Cosine and sine of the thread's turned channels: all lie in the last chunk, [part][e].
-constexpr int kTurnedMax = 64;
 using Turns = float2[4][2];
 
 // The first of a thread's channels in a part of 16: it has this one, the next, and those four further on
@@ -29,10 +28,10 @@ __device__ inline void LoadTurns(const SparseParams& p, int64_t row, Turns& turn
 // Divides, turns the last channels back by the row's position, and stores, as rows or as inputs of a linear. The thread trades two
 // of its four channels of a part with the next thread, so that both store four neighbours.
 // kParts: runs of 16 channels, from first_chunk on; kOdd: whether that is an odd one of the key's layout; kTurns: whether the last
-// chunk is the head's.
-template <int kParts, int kOdd, bool kTurns, typename Outputs>
-__device__ inline void StoreOutputs(const SparseParams& p, int64_t row, int first_head, int first_chunk, const float (&inverse)[2],
-                                    const Outputs& o) {
+// chunk is the head's. kTurnsShared: turns_shared has those of the last 64 channels, in shared memory; else they are loaded here.
+template <int kParts, int kOdd, bool kTurns, bool kAsInputs, bool kTurnsShared, typename Outputs>
+__device__ inline void StoreOutputsAs(const SparseParams& p, int64_t row, int first_head, int first_chunk, const float (&inverse)[2],
+                                      const Outputs& o, const float* turns_shared) {
   const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
   float* out = p.op.out + (row * p.op.heads + first_head + Head()) * kDim + first_chunk * 64 + c / 2 * 8 + odd * 4;
   const auto packed_row = static_cast<int>(row) / 8 * 1024 + static_cast<int>(row) % 8 * 128;
@@ -43,8 +42,14 @@ __device__ inline void StoreOutputs(const SparseParams& p, int64_t row, int firs
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     // Late, since there are no registers before.
-    if (kTurns && part == (kParts > 8 ? kParts - 8 : 0)) LoadTurns(p, row, turns);
+    if (kTurns && !kTurnsShared && part == (kParts > 8 ? kParts - 8 : 0)) LoadTurns(p, row, turns);
     const int chunk = part / 4, odd_chunk = (chunk + kOdd) % 2;
+    if (kTurns && kTurnsShared && part >= kParts - 4) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        turns[part % 4][e] = *reinterpret_cast<const float2*>(turns_shared + part % 4 * 16 + FirstChannel() + e * 4);
+      }
+    }
     const int a = chunk * 8 + part % 4 + odd_chunk * 4, b = chunk * 8 + part % 4 + (1 - odd_chunk) * 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -60,7 +65,7 @@ __device__ inline void StoreOutputs(const SparseParams& p, int64_t row, int firs
       const float2 send = odd != 0 ? v[0] : v[1], keep = odd != 0 ? v[1] : v[0];
       const float2 got = make_float2(__shfl_xor_sync(kAllLanes, send.x, 1), __shfl_xor_sync(kAllLanes, send.y, 1));
       const float4 four = odd != 0 ? make_float4(got.x, got.y, keep.x, keep.y) : make_float4(keep.x, keep.y, got.x, got.y);
-      if (p.op.inputs != nullptr) {
+      if constexpr (kAsInputs) {
         const int unit = part % 4 * 2 + c / 2, at = (unit ^ static_cast<int>(row) % 8) * 16;
         *reinterpret_cast<uint2*>(inputs + (h * 64 + part / 4) * p.input_part_bytes + at) =
             make_uint2(ptx::PackBf16x2(four.x, four.y), ptx::PackBf16x2(four.z, four.w));
@@ -68,6 +73,16 @@ __device__ inline void StoreOutputs(const SparseParams& p, int64_t row, int firs
         ptx::StoreStreamed(out + h * 8 * kDim + part * 16, four);
       }
     }
+  }
+}
+
+template <int kParts, int kOdd, bool kTurns, bool kTurnsShared = false, typename Outputs>
+__device__ inline void StoreOutputs(const SparseParams& p, int64_t row, int first_head, int first_chunk, const float (&inverse)[2],
+                                    const Outputs& o, const float* turns = nullptr) {
+  if (p.op.inputs != nullptr) {
+    StoreOutputsAs<kParts, kOdd, kTurns, true, kTurnsShared>(p, row, first_head, first_chunk, inverse, o, turns);
+  } else {
+    StoreOutputsAs<kParts, kOdd, kTurns, false, kTurnsShared>(p, row, first_head, first_chunk, inverse, o, turns);
   }
 }
 
