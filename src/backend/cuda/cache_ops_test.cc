@@ -4,6 +4,7 @@
 // bits do not depend on the batch.
 #include "backend/cuda/attention/attention_launch.h"
 #include "backend/cuda/twin_test_util.h"
+#include "numeric/quantize.h"
 
 namespace deepinfer::backend::cuda {
 namespace {
@@ -254,7 +255,7 @@ TEST_F(CacheOps, IndexSelectEqualsTheReferenceWithTies) {
 }
 
 // More runs of eight than a block of threads holds, published sizes of topk and candidates, several rows of a request, and one
-// that sees nothing.
+// that sees nothing. Some keys, and one row's queries, have scales too far apart for integer products.
 TEST_F(CacheOps, IndexSelectOfLongContexts) {
   constexpr int kTokens = 70000, kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens;
   constexpr int64_t kHeads = 16, kDim = 128, kTopk = 512, kBlockSize = 8, kBlocksMax = 2048, kRows = 11;
@@ -263,7 +264,9 @@ TEST_F(CacheOps, IndexSelectOfLongContexts) {
   std::vector<int32_t> blocks(kBlocks), requests(kRows, 1), positions;
   for (int i = 0; i < kBlocks; ++i) {
     blocks[static_cast<size_t>(i)] = i;
-    Scales(bytes, static_cast<size_t>(i * cache.block_bytes() + cache.index_scales_offset()), kBlockTokens * kDim / 32, 125, 127);
+    const auto scales = static_cast<size_t>(i * cache.block_bytes() + cache.index_scales_offset());
+    Scales(bytes, scales, kBlockTokens * kDim / 32, 125, 127);
+    if (i % 3 == 0) bytes[scales + static_cast<size_t>(Uniform(0, kBlockTokens * kDim / 32 - 1))] = 122;
   }
   std::shuffle(blocks.begin(), blocks.end(), random_);
   blocks.insert(blocks.end(), blocks.begin(), blocks.end());  // two requests with the same blocks
@@ -277,7 +280,8 @@ TEST_F(CacheOps, IndexSelectOfLongContexts) {
     for (const int32_t v : Integers(n, -most, most)) values.push_back(static_cast<float>(v));
     return values;
   };
-  const auto q = draw(kRows * kHeads * kDim, 1);
+  auto q = draw(kRows * kHeads * kDim, 1);
+  for (size_t at = kHeads * kDim; at < 2 * kHeads * kDim; ++at) q[at] = at % kDim == 0 ? 0x1p-7f : at % kDim == 1 ? 1.0f : 0.0f;
   const auto run = [&](Backend& backend, Candidates mode, const std::vector<float>& weights) {
     Side side(backend);
     cache.base = reinterpret_cast<std::byte*>(side.Put(bytes));
@@ -315,6 +319,41 @@ TEST_F(CacheOps, IndexSelectOfLongContexts) {
       EXPECT_EQ(run(*card(), mode, weights), run(*reference(), mode, weights));
     }
   }
+}
+
+// Keys that are all equal, but for a few with scales far apart, which send their neighbours another way (index/integers.cuh). Their
+// scores must not show it: the lowest are chosen. Rows alone and in groups.
+TEST_F(CacheOps, IndexScoresDoNotDependOnNeighbours) {
+  constexpr int kTokens = 3000, kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens, kAlone = 24, kRows = 2 * kAlone;
+  constexpr int64_t kHeads = 32, kDim = 128, kTopk = 512, kGroups = kDim / 32;
+  GlobalCache cache{.blocks_stride = kBlocks, .ratio = 1, .dim = 32, .index_dim = kDim};
+  std::vector<uint8_t> bytes(static_cast<size_t>(kBlocks * cache.block_bytes()));
+  const std::vector<uint8_t> key = Codes(kDim / 2);
+  for (int i = 0; i < kBlocks * kBlockTokens; ++i) {
+    uint8_t* block = &bytes[static_cast<size_t>(i / kBlockTokens * cache.block_bytes())];
+    uint8_t* scales = block + cache.index_scales_offset() + i % kBlockTokens * kGroups;
+    const bool far_apart = Uniform(0, 80) == 0;
+    for (int group = 0; group < kGroups; ++group) scales[group] = static_cast<uint8_t>(far_apart ? 100 + 10 * group : 124 + group);
+    if (!far_apart) std::copy(key.begin(), key.end(), block + cache.index_codes_offset() + i % kBlockTokens * kDim / 2);
+  }
+  std::vector<int32_t> blocks, requests;
+  for (int i = 0; i < (kAlone + 1) * kBlocks; ++i) blocks.push_back(i % kBlocks);
+  for (int r = 0; r < kRows; ++r) requests.push_back(std::min(r, kAlone));
+  auto q = Normal(kRows * kHeads * kDim);
+  numeric::RoundTripIndex(q.data(), static_cast<int>(q.size()));
+  const auto weights = Normal(kRows * kHeads);
+  const auto run = [&](Backend& backend) {
+    Side side(backend);
+    cache.base = reinterpret_cast<std::byte*>(side.Put(bytes));
+    cache.blocks = side.Put(blocks);
+    auto* selected = side.Out<int32_t>(kRows * kTopk);
+    side->IndexSelect({.rows = kRows, .heads = kHeads, .q = side.Put(q), .weights = side.Put(weights), .weight_scale = 0.3f,
+                       .score_scale = 0.7f, .positions = side.Put(std::vector<int32_t>(kRows, kTokens - 1)), .requests = side.Put(requests),
+                       .cache = cache, .topk = kTopk, .candidates = Candidates::kNone, .selected = selected,
+                       .selected_count = side.Out<int32_t>(kRows)});
+    return side.Get(selected, kRows * kTopk);
+  };
+  EXPECT_EQ(run(*card()), run(*reference()));
 }
 
 // Outputs that are handed over as a linear's inputs: its results are those of the rows, to the bit. The room behind the last row

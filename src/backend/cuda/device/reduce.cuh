@@ -20,6 +20,38 @@ __device__ inline float WarpMax(float value) {
   return value;
 }
 
+// Sums of integers, so in any order. Every lane must call.
+__device__ inline int WarpTotal(int value) { return __reduce_add_sync(kAllLanes, value); }
+__device__ inline uint64_t WarpTotal(uint64_t value) {
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  return value;
+}
+
+// Of the lanes up to this one.
+template <typename T>
+__device__ T WarpSumThrough(T value) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const T before = __shfl_up_sync(kAllLanes, value, offset);
+    value += lane >= offset ? before : 0;
+  }
+  return value;
+}
+
+// Of the threads of a block of kThreads up to this one; *total, where it is asked for, of all. All must call. `warps` holds
+// kThreads / 32 values and may be used again behind the next barrier.
+template <int kThreads, typename T>
+__device__ T SumThrough(T value, T* warps, T* total = nullptr) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  value = WarpSumThrough(value);
+  if (lane == kWarp - 1) warps[warp] = value;
+  __syncthreads();
+  const T of_warp = lane < kThreads / kWarp ? warps[lane] : 0;
+  if (total != nullptr) *total = WarpTotal(of_warp);
+  return value + WarpTotal(lane < warp ? of_warp : T{0});
+}
+
 // Every thread of a block of kThreads must call; every thread gets the result. `shared` holds kThreads / 32 values and
 // may be used again at once.
 template <int kThreads>

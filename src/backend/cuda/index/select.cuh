@@ -26,22 +26,6 @@ struct SelectShared {
   int total;
 };
 
-// Sums over the block's threads before this one; *total that of all. `warps` has kSelectWarps places.
-__device__ inline int SumBefore(int value, int* warps, int* total) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  int through = value;
-#pragma unroll
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, through, offset);
-    if (lane >= offset) through += before;
-  }
-  if (lane == kWarp - 1) warps[warp] = through;
-  __syncthreads();
-  const int of_warp = lane < kSelectWarps ? warps[lane] : 0;
-  *total = __reduce_add_sync(kAllLanes, of_warp);
-  return __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + through - value;
-}
-
 // Source: int At(int i), where element i < count stands; bool Has(int at), whether it is there; float Value(int at), whatever is
 // there.
 template <typename Source>
@@ -227,12 +211,7 @@ class Selection {
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < kSelectWarps; ++i) sum += some ? counts[i] : 0;
-    int through = sum;
-#pragma unroll
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const int before = __shfl_up_sync(kAllLanes, through, offset);
-      if (lane >= offset) through += before;
-    }
+    const int through = WarpSumThrough(sum);
     if (lane == kWarp - 1) shared_->total = through;
     int before = through - sum;
 #pragma unroll 1

@@ -2,9 +2,11 @@
 // The k best items of a row by way of a bound. The best score of each run of items is known, of long rows also that of each wide
 // run. A score that at least k runs reach is reached by at least k items; so all of the k best reach it, and lie in runs that do.
 // Such a bound need not be exact: it is taken from the list of runs with a quarter more runs above it than needed, which a short
-// descent finds. What reaches it is read run by run, and the k best are chosen among that, exactly.
+// descent finds. What reaches it is read run by run, and the k best are chosen among that, exactly. Of a list of more than eight times
+// k the bound is taken from the best of each four, a fourth of the keys to count.
 //
-// Example, k = 512 of 8,192 items: some 600 of 1,024 runs reach the bound, and of their 4,800 items some 750.
+// Example, k = 512 of 8,192 items: some 600 of 1,024 runs reach the bound, and of their 4,800 items some 750. Of 65,536 items: some
+// 600 of 2,048 fours of runs, 650 of 8,192 runs, 700 items.
 #pragma once
 
 #include "backend/cuda/index/select.cuh"
@@ -22,29 +24,38 @@ struct FilterShared {
 };
 static_assert(kFilterRuns * kRunItems <= kSelectRound);
 
-// The keys of a list, which begins at a multiple of 16 bytes, into shared memory; behind a barrier they are there.
-__device__ inline void ReadList(const float* list, int count, SelectShared& shared) {
-  constexpr int kAtOnce = 8, kStep = 4 * kSelectThreads;
-  const int end = (count + kSelectThreads - 1) / kSelectThreads * kSelectThreads;
+inline constexpr int kFour = 4;
+
+// The keys of a list, which begins at a multiple of 16 bytes, into shared memory, or the best of each four; behind a barrier they are
+// there. Returns how many.
+template <bool kFours>
+__device__ int ReadList(const float* list, int count, SelectShared& shared) {
+  constexpr int kAtOnce = 8, kStep = kFour * kSelectThreads;
+  const int end = (count + kSelectThreads - 1) / kSelectThreads * kSelectThreads, fours = (count + kFour - 1) / kFour;
   uint32_t* keys = &shared.keys[0][0];
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    const int at = i * kStep + 4 * static_cast<int>(threadIdx.x);
-    if (at >= end) break;
-    float v[4] = {};
-    if (at + 4 <= count) {
+    const int at = i * kStep + kFour * static_cast<int>(threadIdx.x);
+    if (kFours ? i * kSelectThreads >= fours : at >= end) break;
+    float v[kFour] = {};
+    if (at + kFour <= count) {
       const float4 four = *reinterpret_cast<const float4*>(list + at);
       v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
     } else {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) v[j] = at + j < count ? list[at + j] : 0.0f;
+      for (int j = 0; j < kFour; ++j) v[j] = at + j < count ? list[at + j] : 0.0f;
     }
-    uint32_t key[4];
+    uint32_t key[kFour];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) key[j] = at + j < count ? ScoreKey(v[j]) : 0;
-    *reinterpret_cast<uint4*>(keys + at) = make_uint4(key[0], key[1], key[2], key[3]);
+    for (int j = 0; j < kFour; ++j) key[j] = at + j < count ? ScoreKey(v[j]) : 0;
+    if (kFours) {
+      keys[at / kFour] = max(max(key[0], key[1]), max(key[2], key[3]));
+    } else {
+      *reinterpret_cast<uint4*>(keys + at) = make_uint4(key[0], key[1], key[2], key[3]);
+    }
   }
   static_assert(kAtOnce * kStep == kSelectRound);
+  return kFours ? fours : count;
 }
 
 // Elements of the listed groups of kSize values whose keys are above `floor`: calls emit(place, element, value), places ascending
@@ -82,7 +93,8 @@ __device__ int Filter(const float* values, int limit, const int32_t* groups, int
     }
   }
   int total;
-  int place = SumBefore(__popcll(reaches), shared.before[0], &total);
+  const int count_here = __popcll(reaches);
+  int place = SumThrough<kSelectThreads>(count_here, shared.before[0], &total) - count_here;
 #pragma unroll
   for (int i = 0; i < kGroups; ++i) {
 #pragma unroll
@@ -100,6 +112,28 @@ struct NoSource {
   __device__ float Value(int) const { return 0.0f; }
 };
 
+// A bound that at least k elements of the list reach, and which do, into `chosen`, ascending; `*floor`: the key below the bound's.
+// -1: too many.
+__device__ inline int ElementsAbove(const float* list, int count, int k, SelectShared& shared, FilterShared& to, int32_t* chosen,
+                                    uint32_t* floor) {
+  const bool fours = count > 2 * kFour * k;
+  const int keys = fours ? ReadList<true>(list, count, shared) : ReadList<false>(list, count, shared);
+  __syncthreads();
+  Selection<NoSource> selection(NoSource{}, keys, shared);
+  selection.NoteAll();
+  int above = selection.template Descend<true>(k, k + k / 4);
+  if (above > kFilterRuns) return -1;
+  *floor = selection.Floor();
+  selection.Collect([&](int place, int i) { (fours ? to.items : chosen)[place] = i; });
+  __syncthreads();
+  if (!fours) return above;
+  above = Filter<kFour>(list, count, to.items, above, *floor, shared, [&](int place, int i, float) {
+    if (place < kFilterRuns) chosen[place] = i;
+  });
+  __syncthreads();
+  return above > kFilterRuns ? -1 : above;
+}
+
 // The runs that reach a bound, into to.runs, ascending; `*floor`: the key below the bound's. -1: too many.
 template <int kWideRuns>
 __device__ int RunsAbove(const float* wide, const float* best, int runs, int k, SelectShared& shared, FilterShared& to, uint32_t* floor) {
@@ -107,22 +141,16 @@ __device__ int RunsAbove(const float* wide, const float* best, int runs, int k, 
   const int count = is_wide ? (runs + kWideRuns - 1) / kWideRuns : runs;
   if (count > kSelectRound) return -1;
   int32_t* chosen = is_wide ? to.wide_runs : to.runs;
+  const float* list = is_wide ? wide : best;
   int above = count;
   *floor = 0;
   if (count <= k) {
     for (int i = static_cast<int>(threadIdx.x); i < count; i += kSelectThreads) chosen[i] = i;
-  } else {
-    ReadList(is_wide ? wide : best, count, shared);
     __syncthreads();
-    Selection<NoSource> list(NoSource{}, count, shared);
-    list.NoteAll();
-    above = list.template Descend<true>(k, k + k / 4);
-    if (above > kFilterRuns) return -1;
-    *floor = list.Floor();
-    list.Collect([&](int place, int i) { chosen[place] = i; });
+  } else {
+    above = ElementsAbove(list, count, k, shared, to, chosen, floor);
   }
-  __syncthreads();
-  if (!is_wide) return above;
+  if (above < 0 || !is_wide) return above;
   above = Filter<kWideRuns>(best, runs, to.wide_runs, above, *floor, shared, [&](int place, int run, float) {
     if (place < kFilterRuns) to.runs[place] = run;
   });

@@ -17,35 +17,18 @@ constexpr int kPlanThreads = static_cast<int>(kDispatchExpertsMax), kPlanWarps =
 // What one block sorts, and a lane of it.
 constexpr int kSegmentSlots = 4096, kLaneSlots = kSegmentSlots / kPlanThreads;
 
-// Inclusive sum over the threads of a block.
-__device__ uint64_t ScanBlock(uint64_t value) {
-  __shared__ uint64_t warps[kPlanWarps];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const auto scan_warp = [&](uint64_t v) {
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const uint64_t before = __shfl_up_sync(kAllLanes, v, offset);
-      v += lane >= offset ? before : 0;
-    }
-    return v;
-  };
-  value = scan_warp(value);
-  if (lane == kWarp - 1) warps[warp] = value;
-  __syncthreads();
-  if (warp == 0) warps[lane] = scan_warp(warps[lane]);
-  __syncthreads();
-  return warp == 0 ? value : value + warps[warp - 1];
-}
-
 // Thread e of a block of kPlanThreads has expert e with `count` slots: writes its token tiles and clears the positions that pad it;
 // returns its first position.
 __device__ int Plan(const DispatchParams& p, const Dispatch& d, int count) {
   __shared__ int used[3];  // positions, tiles, rest
+  __shared__ uint64_t warps[kPlanWarps];
   const int expert = static_cast<int>(threadIdx.x);
   const int padded = (count + kGroupRows - 1) / kGroupRows * kGroupRows;
   const int last = count % p.tile_tokens, rest = last > 0 && last <= p.rest_tokens ? 1 : 0;
   const int tiles = (count + p.tile_tokens - 1) / p.tile_tokens - rest;
   // Three sums at once, of 24, 20 and 20 bits.
-  const uint64_t ends = ScanBlock(static_cast<uint64_t>(padded) | static_cast<uint64_t>(tiles) << 24 | static_cast<uint64_t>(rest) << 44);
+  const uint64_t counts = static_cast<uint64_t>(padded) | static_cast<uint64_t>(tiles) << 24 | static_cast<uint64_t>(rest) << 44;
+  const uint64_t ends = SumThrough<kPlanThreads>(counts, warps);
   const int position_end = static_cast<int>(ends & 0xFFFFFF), tile_end = static_cast<int>(ends >> 24 & 0xFFFFF);
   const int rest_end = static_cast<int>(ends >> 44);
   const int begin = position_end - padded;

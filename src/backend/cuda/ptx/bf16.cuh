@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two bf16 values in a register.
+// Two bf16 values, or four bytes, in a register.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,21 @@ __device__ inline uint32_t MulBf16x2ByHalf(uint32_t a, uint32_t b) {
 __device__ inline uint32_t SelectBits(uint32_t mask, uint32_t a, uint32_t b) {
   uint32_t d;
   asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(d) : "r"(mask), "r"(a), "r"(b));
+  return d;
+}
+
+// Byte i of the result is the byte of `b a` that the lower three bits of nibble i of `selector` name; where the nibble's upper bit is
+// set, its upper bit eight times.
+__device__ inline uint32_t PermuteBytes(uint32_t a, uint32_t b, uint32_t selector) {
+  uint32_t d;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
+  return d;
+}
+
+// The upper half of a product, by the instruction that has both, which is twice as fast as the one that has this alone.
+__device__ inline uint32_t UpperProduct(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("{\n.reg .b64 both;\nmul.wide.u32 both, %1, %2;\nmov.b64 {_, %0}, both;\n}\n" : "=r"(d) : "r"(a), "r"(b));
   return d;
 }
 

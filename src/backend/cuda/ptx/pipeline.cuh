@@ -85,6 +85,9 @@ __device__ inline void CopyWord(void* shared, const void* global, int bytes) {
 __device__ inline void CopyUnit(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(bytes) : "memory");
 }
+__device__ inline void CopyUnit(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
 __device__ inline void EndCopyGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for all groups but the last kPending.
 template <int kPending>
@@ -180,6 +183,21 @@ __device__ inline void FenceAsyncShared() { asm volatile("fence.proxy.async.shar
 // A barrier of `threads` threads of the block; barrier 0 is __syncthreads.
 __device__ inline void SyncThreads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+// The same; returns whether `value` is true for all of them.
+__device__ inline bool SyncThreadsAnd(int barrier, int threads, bool value) {
+  uint32_t all;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine, all;\n"
+      "setp.ne.u32 mine, %3, 0;\n"
+      "barrier.cta.red.and.aligned.pred all, %1, %2, mine;\n"
+      "selp.u32 %0, 1, 0, all;\n"
+      "}\n"
+      : "=r"(all)
+      : "r"(barrier), "r"(threads), "r"(static_cast<uint32_t>(value))
+      : "memory");
+  return all != 0;
 }
 
 // Arrives at such a barrier without waiting; others wait with SyncThreads. `threads` counts both kinds.

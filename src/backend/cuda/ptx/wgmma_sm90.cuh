@@ -24,6 +24,12 @@ __device__ inline void WgmmaFenceRegisters(float (&d)[kCount]) {
 }
 
 template <int kCount>
+__device__ inline void WgmmaFenceRegisters(int32_t (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+
+template <int kCount>
 __device__ inline void WgmmaFenceRegisters(uint32_t (&a)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i])::"memory");
