@@ -42,7 +42,7 @@ Result<backend::Activations> ParseActivations(std::string_view name) {
 
 std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations) {
   // Raise this when an accumulation contract, the noise or a cache layout changes.
-  constexpr int kFormatVersion = 1;
+  constexpr int kFormatVersion = 2;
   return fmt::format("{} {} {} v{}", backend.name(), backend.kernel_variant(), ActivationsName(activations), kFormatVersion);
 }
 

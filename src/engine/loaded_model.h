@@ -25,7 +25,7 @@ struct BackendOptions {
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options);
 
 // What decides the bits of a result beside the model: backend, kernel variant, activation type and the version of the
-// arithmetic and cache formats (design.md 5): "cpu avx512 fp32 v1".
+// arithmetic and cache formats (design.md 5): "cpu avx512 fp32 v2".
 std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations);
 std::string_view ActivationsName(backend::Activations activations);  // "fp32", "bf16", "fp8"
 Result<backend::Activations> ParseActivations(std::string_view name);
