@@ -20,7 +20,7 @@ Status InRange(const char* field, int64_t value, int64_t low, int64_t high) {
 Result<sched::Config> MakeConfig(const EngineOptions& options, const checkpoint::ModelConfig& model, int32_t draft_rows) {
   DI_RETURN_IF_ERROR(InRange("context_max", options.context_max, 0, model.max_positions));
   DI_RETURN_IF_ERROR(InRange("requests_running_max", options.requests_running_max, 1, 1 << 16));
-  DI_RETURN_IF_ERROR(InRange("step_rows_max", options.step_rows_max, options.requests_running_max + 1, 1 << 20));
+  DI_RETURN_IF_ERROR(InRange("step_rows_max", options.step_rows_max, options.requests_running_max + 1, 1 << 19));
   DI_RETURN_IF_ERROR(InRange("requests_waiting_max", options.requests_waiting_max, 1, 1 << 24));
   DI_RETURN_IF_ERROR(InRange("snapshot_every_blocks", options.snapshot_every_blocks, 0, 1 << 24));
   DI_RETURN_IF_ERROR(InRange("prefill_rows_max", options.prefill_rows_max, 0, options.step_rows_max));

@@ -72,9 +72,12 @@ class Context {
   Status EndCapture(cudaGraphExec_t* graph);
 
   // Device words that keep what kernels of the stream (not of a branch) leave in them; zeros at first. For what blocks of one kernel
-  // tell each other: whoever reads must know a word of this kernel from one of an earlier kernel.
+  // tell each other: whoever reads must know a word of this kernel from one of an earlier kernel. Mixes of 16,400 rows need as many.
   static constexpr int64_t kNumMarks = (int64_t{1} << 19) + 1024;
-  uint64_t* marks() const { return marks_; }
+  uint64_t* marks() const {
+    DI_CHECK(!in_branch_);  // kernels of two streams would take each other's words for their own
+    return marks_;
+  }
 
   // Graphs hold the addresses of scratch memory: while there are any, memory that was outgrown is kept.
   void AddGraph() { ++num_graphs_; }

@@ -151,6 +151,9 @@ __device__ void ScoreAndWeigh(SplitShared& shared, const SplitItem<kBlocks>& ite
     Maxima(Valid(tile, item.window, item.latents), item.scale, s[i], best);
     SendBest<kBlocks>(shared, tile, best);
   }
+  // A block without a tile says that its query has come, in a place that nobody reads: weights are copied to where queries lay.
+  constexpr float kNothing[2] = {};
+  if (kGroup == 0 && fills.rank >= fills.tiles) SendBest<kBlocks>(shared, fills.rank, kNothing);
   // All blocks are through with their queries then.
   ptx::BarrierWait(&shared.best_ready, 0);
   float top[2] = {item.sink[0], item.sink[1]};
@@ -297,7 +300,8 @@ __device__ void ConsumeSplit(const SparseParams& p, SplitShared& shared, int ind
   item.latents = __shfl_sync(kAllLanes, keys.latents, 0);
   item.fills = {rank, 2 * Pairs(item.window, item.latents)};
   item.scale = p.op.scale * kLog2E * kKeyRepair;
-  if (threadIdx.x == 0) ptx::BarrierArriveExpect(&shared.best_ready, static_cast<uint32_t>(item.fills.tiles) * sizeof(shared.best[0]));
+  const auto best = static_cast<uint32_t>(max(item.fills.tiles, kBlocks));
+  if (threadIdx.x == 0) ptx::BarrierArriveExpect(&shared.best_ready, best * sizeof(shared.best[0]));
   ScoreAndWeigh<kBlocks, kGroup>(shared, item);
   constexpr int kRuns = kChunks / kBlocks / 2;  // of 64 channels
   float o[kRuns][32] = {};

@@ -20,19 +20,18 @@ Encode FindEncode(Context& context) {
 
 }  // namespace
 
-CUtensorMap MakeMap(Context& context, const FloatMap& map) {
+bool MakeMap(Context& context, const FloatMap& map, CUtensorMap* result) {
   static const Encode encode = FindEncode(context);
-  CUtensorMap result{};
   if (encode == nullptr) {
     context.Record(cudaErrorNotSupported, "looking for the driver's tensor maps");
-    return result;
+    return false;
   }
   const cuuint32_t box[] = {FloatMap::kLine, map.box[0], map.box[1]}, steps[] = {1, 1, 1};
   const CUresult error =
-      encode(&result, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(map.data), map.sizes, map.strides_bytes, box, steps,
+      encode(result, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(map.data), map.sizes, map.strides_bytes, box, steps,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (error != CUDA_SUCCESS) context.Record(cudaErrorInvalidValue, "describing an array to the copy engine");
-  return result;
+  return error == CUDA_SUCCESS;
 }
 
 }  // namespace deepinfer::backend::cuda

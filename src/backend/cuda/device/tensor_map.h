@@ -21,7 +21,7 @@ struct FloatMap {
   uint32_t box[2];              // in the second and the third dimension
 };
 
-// Errors go to the context.
-CUtensorMap MakeMap(Context& context, const FloatMap& map);
+// False where that fails, with the error recorded.
+bool MakeMap(Context& context, const FloatMap& map, CUtensorMap* result);
 
 }  // namespace deepinfer::backend::cuda

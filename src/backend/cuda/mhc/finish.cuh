@@ -20,7 +20,11 @@ __device__ inline float Inverse(float x) {
   return __fmaf_rn(__fmaf_rn(-x, inverse, 1.0f), inverse, inverse);
 }
 
-__device__ inline float Sigmoid(float x) { return Inverse(1.0f + expf(-x)); }
+// Where exp(-x) is infinite, Newton's step would make it NaN.
+__device__ inline float Sigmoid(float x) {
+  const float e = expf(-x);
+  return isinf(e) ? 0.0f : Inverse(1.0f + e);
+}
 
 // One half of an iteration: scale[i] is divided by the sum of line i of the scaled matrix, plus eps. Line i of m is m[i][..], or
 // m[..][i] where kColumns; others are the scales across it. The last halves are exact, what came before them they correct.

@@ -395,8 +395,9 @@ void Launch(Context& context, const ManyParams& p, dim3 grid) {
   context.Record(cudaFuncSetAttribute(ManyRowsKernel<kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                  "mixes: shared memory");
   const auto rows = static_cast<uint64_t>(p.mix.rows), hidden = static_cast<uint64_t>(p.mix.hidden), line = hidden * sizeof(float);
-  const CUtensorMap map_x = MakeMap(context, {p.mix.x, {hidden, rows, kHcStreams}, {kHcStreams * line, line}, {kMixRows, kHcStreams}});
-  const CUtensorMap map_y = kExpand ? MakeMap(context, {p.expand.y, {hidden, rows, 1}, {line, rows * line}, {kMixRows, 1}}) : map_x;
+  CUtensorMap map_x{}, map_y{};
+  if (!MakeMap(context, {p.mix.x, {hidden, rows, kHcStreams}, {kHcStreams * line, line}, {kMixRows, kHcStreams}}, &map_x)) return;
+  if (kExpand && !MakeMap(context, {p.expand.y, {hidden, rows, 1}, {line, rows * line}, {kMixRows, 1}}, &map_y)) return;
   LaunchTogether(context, ManyRowsKernel<kExpand>, grid, kThreads, kBytes, p, map_x, map_y);
   const auto finish_blocks = static_cast<unsigned>((p.mix.rows + kFinishRows - 1) / kFinishRows);
   LaunchAfter(context, ManyFinishKernel, finish_blocks, kFinishRows * kWarp, 0, p, static_cast<int>(grid.x));

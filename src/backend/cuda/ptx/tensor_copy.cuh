@@ -16,7 +16,4 @@ __device__ inline void CopyBox(uint32_t shared, const CUtensorMap& map, const in
       : "memory");
 }
 
-// Brings the map itself nearer.
-__device__ inline void PrefetchMap(const CUtensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
-
 }  // namespace deepinfer::backend::cuda::ptx
