@@ -152,8 +152,10 @@ TEST_F(RowOps, HyperConnections) {
   for (const int64_t streams : {1, 2, 3, 4}) {
     if (kSmall && streams < 3) continue;
     const int64_t hidden = streams == 4 ? 656 : 96, flat = streams * hidden, outputs = (2 + streams) * streams;
-    const auto x = Normal(kRowsMax * flat), base = Normal(outputs), scale = Normal(3), norm_weight = Normal(hidden);
+    const auto x = Normal(kRowsMax * flat), scale = Normal(3), norm_weight = Normal(hidden);
     const auto collapse = Normal(kRowsMax * streams), y = Normal(kRowsMax * hidden);
+    auto base = Normal(outputs);
+    if (streams > 1) base[0] = base[static_cast<size_t>(streams)] = -200.0f;  // the exponential of a sigmoid is infinite
     const HostMatrix fn = Weights(WeightFormat::kF32, outputs, flat);
     const int64_t small = 2 * streams + streams * streams;
     // pre, post and comb of a row, side by side.
