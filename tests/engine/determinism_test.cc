@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Replay, Determinism,
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc > 1) deepinfer::g_requests = static_cast<size_t>(std::atoi(argv[1]));
-  if (argc > 2) deepinfer::soak::g_backend = argv[2];
-  if (const int skipped = deepinfer::soak::SkipWithoutBackend(); skipped != 0) return skipped;
+  if (argc > 2) deepinfer::engine::test_backend = argv[2];
+  if (const int skipped = deepinfer::engine::SkipWithoutBackend(); skipped != 0) return skipped;
   return RUN_ALL_TESTS();
 }

@@ -206,7 +206,7 @@ TEST(Drafts, AreDrawnByTheRequestsSettings) {
 // drafts and the look at them.
 TEST(Drafts, OfFreeRequestsAreTheSameBesideConstrainedOnes) {
   EngineOptions options = DraftOptions("3");
-  if (g_backend == "cpu") options.backend = "reference";
+  if (engine::test_backend == "cpu") options.backend = "reference";
   using Noted = std::map<std::pair<uint64_t, int64_t>, std::vector<int32_t>>;  // by seed and position
   const auto drafts_beside = [&](uint64_t constrained) {
     constexpr uint64_t kFree = 2;
@@ -550,8 +550,8 @@ TEST(Drafts, C18_MinimumAndStopsInsideABlock) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (argc > 2) deepinfer::soak::g_backend = argv[2];
+  if (argc > 2) deepinfer::engine::test_backend = argv[2];
   deepinfer::g_full = argc > 1 && std::string(argv[1]) == "full";
-  if (const int skipped = deepinfer::soak::SkipWithoutBackend(); skipped != 0) return skipped;
+  if (const int skipped = deepinfer::engine::SkipWithoutBackend(); skipped != 0) return skipped;
   return RUN_ALL_TESTS();
 }

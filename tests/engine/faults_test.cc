@@ -39,7 +39,7 @@ class Faults : public ::testing::Test {
     EngineOptions options = SmallOptions();
     options.requests_running_max = 4;
     options.step_rows_max = 64;
-    auto made = CreateBackend({.name = small_backend, .num_threads = 2});
+    auto made = CreateBackend({.name = test_backend, .num_threads = 2});
     ASSERT_TRUE(made.ok()) << made.status().message();
     auto failing = std::make_unique<FailingBackend>(*std::move(made));
     backend_ = failing.get();
@@ -107,7 +107,7 @@ TEST_F(Faults, E13_AStepOutOfMemoryEndsItsOwnRequestsOnly) {
 
 // Host memory is not given out before it is touched, so only a device can say at start that there is not enough.
 TEST(Start, WantOfMemoryOnADeviceIsAnError) {
-  if (small_backend != "cuda") GTEST_SKIP() << "no device";
+  if (test_backend != "cuda") GTEST_SKIP() << "no device";
   EngineOptions options = SmallOptions();
   options.kv_memory_bytes = int64_t{1} << 46;
   const auto engine = BatchEngine::Create(options);

@@ -4,31 +4,25 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "engine/batch_engine.h"
-#include "engine/loaded_model.h"
+#include "tests/engine/test_backend.h"
 
 namespace deepinfer::engine {
-
-inline std::string small_backend = "cpu";
 
 // A main(): PROGRAM [BACKEND]. Where this machine has none, it says why and returns what ctest takes for a skipped test.
 inline int RunTestsOn(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (argc > 1) small_backend = argv[1];
-  if (const auto backend = CreateBackend({.name = small_backend}); !backend.ok()) {
-    std::fprintf(stderr, "skipped: %s\n", backend.status().message().c_str());
-    return 77;
-  }
+  if (argc > 1) test_backend = argv[1];
+  if (const int skipped = SkipWithoutBackend(); skipped != 0) return skipped;
   return RUN_ALL_TESTS();
 }
 
 inline EngineOptions SmallOptions() {
   EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny",
-                        .backend = small_backend,
+                        .backend = test_backend,
                         .num_threads = 2};
   options.context_max = 1024;
   options.kv_memory_bytes = 48 << 20;

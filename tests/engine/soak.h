@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdio>
 #include <mutex>
 #include <random>
 #include <string>
@@ -17,7 +16,7 @@
 #include "deepinfer/engine.h"
 #include "deepinfer/grammar.h"
 #include "engine/batch_engine.h"
-#include "engine/loaded_model.h"
+#include "tests/engine/test_backend.h"
 
 namespace deepinfer::soak {
 
@@ -31,19 +30,9 @@ struct Answer {
 // By choice.
 using Answers = std::vector<Answer>;
 
-inline std::string g_backend = "cpu";
-
-// For main(): 0, or, after saying why, what ctest takes for a skipped test.
-inline int SkipWithoutBackend() {
-  const auto backend = engine::CreateBackend({.name = g_backend});
-  if (backend.ok()) return 0;
-  std::fprintf(stderr, "skipped: %s\n", backend.status().message().c_str());
-  return 77;
-}
-
 inline EngineOptions Options() {
   EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny",
-                        .backend = g_backend,
+                        .backend = engine::test_backend,
                         .num_threads = 2};
   options.context_max = 2048;
   options.kv_memory_bytes = 64 << 20;

@@ -325,8 +325,8 @@ TEST(Verification, OnlyKnownRules) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (argc > 2) deepinfer::soak::g_backend = argv[2];
+  if (argc > 2) deepinfer::engine::test_backend = argv[2];
   deepinfer::g_full = argc > 1 && std::string(argv[1]) == "full";
-  if (const int skipped = deepinfer::soak::SkipWithoutBackend(); skipped != 0) return skipped;
+  if (const int skipped = deepinfer::engine::SkipWithoutBackend(); skipped != 0) return skipped;
   return RUN_ALL_TESTS();
 }

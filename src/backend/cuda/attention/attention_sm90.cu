@@ -34,19 +34,12 @@ using namespace sparse;  // NOLINT: the other half of this kernel
 enum Signal { kTop0 = 1, kTop1 = 2, kWeights0 = 3, kWeights1 = 4, kSums = 5 };
 
 using Outputs = float[2][64];       // [run of 128 channels][column / 8][h][column % 2] of a half
+
 // Waits for half of a tile and starts its part of the scores.
 __device__ void StartScores(Shared& shared, int tile, Half half, uint32_t phase, Scores& s) {
   WaitForData(&shared.full[tile][half], phase);
   const uint32_t offset = half * (kChunks / 2) * kChunkBytes;
-  const Operand query(ptx::SwizzledOperand(ptx::SharedAddress(shared.query) + offset));
-  const Operand keys(ptx::SwizzledOperand(ptx::SharedAddress(shared.keys[tile]) + offset));
-  ptx::WgmmaFence();
-#pragma unroll
-  for (int step = 0; step < kDim / 2 / 16; ++step) {
-    const uint32_t at = step / 4 * kChunkBytes + step % 4 * 32;
-    ptx::WgmmaShared<false>(s, query.At(at), keys.At(at));
-  }
-  ptx::WgmmaCommit();
+  StartHalfScores(ptx::SharedAddress(shared.query) + offset, ptx::SharedAddress(shared.keys[tile]) + offset, s);
 }
 
 // Half of the channels of a tile, columns contiguous; 16 keys further on are 2,048 bytes, 128 channels two chunks further.

@@ -52,7 +52,7 @@ __device__ inline Source SourceOf(const SparseParams& p, const Place& place, boo
   return is_window ? WindowSource(p, place, part) : LatentSource(p, place, part);
 }
 
-// Half of the steps come through registers, ... Never under a branch: where it joins, ptxas waits for the loads.
+// Half of the steps come through registers, ... Not to be called under a branch: where it joins, ptxas waits for the loads.
 __device__ inline void Load(const Source& source, bool is_window, Batch& batch) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) batch.codes[i / 4][i % 4] = 0;

@@ -50,6 +50,18 @@ __device__ inline void WaitForData(uint64_t* barrier, uint32_t phase) {
   ptx::FenceAsyncShared();
 }
 
+// Starts the products of half of a tile's channels with the query's, whose runs of 64 begin at these shared addresses.
+__device__ inline void StartHalfScores(uint32_t query_half, uint32_t keys_half, Scores& s) {
+  const Operand query{ptx::SwizzledOperand(query_half)}, keys{ptx::SwizzledOperand(keys_half)};
+  ptx::WgmmaFence();
+#pragma unroll
+  for (int step = 0; step < kDim / 2 / 16; ++step) {
+    const uint32_t at = step / 4 * kChunkBytes + step % 4 * 32;
+    ptx::WgmmaShared<false>(s, query.At(at), keys.At(at));
+  }
+  ptx::WgmmaCommit();
+}
+
 // A thread's two heads of the running softmax.
 struct Running {
   float top[2];

@@ -69,15 +69,7 @@ __device__ void ScoreTile(SplitShared& shared, const SplitFills<kBlocks>& fills,
     const int fill = 2 * number + half, slot = fill % kSlots;
     WaitForData(&shared.full[slot], static_cast<uint32_t>(fill / kSlots) & 1);
     const uint32_t channels = static_cast<uint32_t>(fills.HalfOf(fill) * kSlotChunks * kChunkBytes);
-    const Operand query(ptx::SwizzledOperand(ptx::SharedAddress(shared.query()) + channels));
-    const Operand keys(ptx::SwizzledOperand(ptx::SharedAddress(shared.slots[slot])));
-    ptx::WgmmaFence();
-#pragma unroll
-    for (int step = 0; step < kDim / 2 / 16; ++step) {
-      const uint32_t at = step / 4 * kChunkBytes + step % 4 * 32;
-      ptx::WgmmaShared<false>(s, query.At(at), keys.At(at));
-    }
-    ptx::WgmmaCommit();
+    StartHalfScores(ptx::SharedAddress(shared.query()) + channels, ptx::SharedAddress(shared.slots[slot]), s);
   }
   ptx::WgmmaWait<0>();
   ptx::WgmmaFenceRegisters(s);

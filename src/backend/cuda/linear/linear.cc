@@ -63,7 +63,10 @@ void Linear(Context& context, const LinearParams& p) {
   if (p.rows == 0 || p.w.rows == 0) return;
   if (!IsPacked(p.w.format)) {
     LinearParams plain = p;
-    if (p.y_inputs != nullptr) plain.y = context.Take<float>(p.rows * (plain.y_stride = p.w.rows));
+    if (p.y_inputs != nullptr) {
+      plain.y_stride = p.w.rows;
+      plain.y = context.Take<float>(p.rows * plain.y_stride);
+    }
     if (plain.y == nullptr) return;
     PlainLinear(context, plain);
     if (p.y_inputs != nullptr) PackOutputs(context, {.data = plain.y, .row_stride = plain.y_stride}, p);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a row's products to its mixes (spec/model.md 2), by one warp. Every lane has the whole matrix in registers, so that an
-// iteration of Sinkhorn is a few dependent instructions.
+// From a row's products to its mixes (spec/model.md 2), by one warp: every lane has the whole matrix in registers, so that an
+// iteration of Sinkhorn is a few dependent instructions. And where collapsed rows go.
 #pragma once
 
 #include "backend/api/ops.h"
+#include "backend/cuda/linear/packed.h"
+#include "backend/cuda/ptx/bf16.cuh"
 
 namespace deepinfer::backend::cuda {
 
@@ -81,6 +83,13 @@ __device__ void Sinkhorn(float (&c)[kStreams][kStreams], float eps, int iters) {
 #pragma unroll
     for (int k = 0; k < kStreams; ++k) c[j][k] *= rows[j] * columns[k];
   }
+}
+
+// Stores four collapsed channels as inputs of a linear, where these are wanted.
+__device__ inline void StoreInputs(const HcMixParams& p, int64_t row, int64_t channel, const float4& y, int64_t part_bytes) {
+  if (p.inputs == nullptr) return;
+  *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.inputs) + InputPlace(row, channel, part_bytes)) =
+      make_uint2(ptx::PackBf16x2(y.x, y.y), ptx::PackBf16x2(y.z, y.w));
 }
 
 // Lane o of a warp: product o of kProducts of a row, slices in order; of_row: those of the first slice.

@@ -9,7 +9,6 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/mhc_tensor.h"
-#include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 
@@ -117,9 +116,7 @@ __device__ void ScaleCollapsed(const HcMixParams& p, const float* partial, int64
   const auto store = [&](int unit, const float4& x, const float4& by) {
     const float4 y = make_float4(x.x * scale * by.x, x.y * scale * by.y, x.z * scale * by.z, x.w * scale * by.w);
     out[unit] = y;
-    if (p.inputs == nullptr) return;
-    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.inputs) + InputPlace(row, unit * 4, part_bytes)) =
-        make_uint2(ptx::PackBf16x2(y.x, y.y), ptx::PackBf16x2(y.z, y.w));
+    StoreInputs(p, row, unit * 4, y, part_bytes);
   };
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {

@@ -20,7 +20,6 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/group.cuh"
-#include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/grid.cuh"
 #include "backend/cuda/ptx/pipeline.cuh"
 #include "backend/cuda/ptx/tensor_copy.cuh"
@@ -282,14 +281,6 @@ __device__ float JoinNorms(const ManyParams& p, const Walk& walk, int tile, uint
   return sum;
 }
 
-// Stores four collapsed channels, also as inputs of a linear where these are wanted.
-__device__ void StoreCollapsed(const HcMixParams& p, int64_t row, int64_t channel, const float4& y, int64_t part_bytes) {
-  *reinterpret_cast<float4*>(p.collapsed + row * p.hidden + channel) = y;
-  if (p.inputs == nullptr) return;
-  *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.inputs) + InputPlace(row, channel, part_bytes)) =
-      make_uint2(ptx::PackBf16x2(y.x, y.y), ptx::PackBf16x2(y.z, y.w));
-}
-
 // Scales the slice's channels of the collapsed rows and stores them; every other tile. A lane has every eighth unit of every fourth row.
 template <bool kExpand>
 __device__ void ScaleTiles(const ManyParams& p, const Walk& walk, int turn, Shared<kExpand>& shared) {
@@ -318,7 +309,9 @@ __device__ void ScaleTiles(const ManyParams& p, const Walk& walk, int turn, Shar
         const float4 x = from[unit], w = weight[k];
         if (unit >= units || global_row >= p.mix.rows) continue;
         const float4 y = make_float4(x.x * by * w.x, x.y * by * w.y, x.z * by * w.z, x.w * by * w.w);
-        StoreCollapsed(p.mix, global_row, first + 4 * unit, y, part_bytes);
+        const int channel = first + 4 * unit;
+        *reinterpret_cast<float4*>(p.mix.collapsed + global_row * p.mix.hidden + channel) = y;
+        StoreInputs(p.mix, global_row, channel, y, part_bytes);
       }
     }
     Arrive(&shared.scaled[i % kHeld]);
