@@ -143,7 +143,8 @@ class Backend {
   }
   virtual void Linear(const LinearParams& p) = 0;
   virtual void RmsNorm(const RmsNormParams& p) = 0;
-  // Linear and then RmsNorm of its outputs, with the same bits; what lies in linear.y afterwards is open.
+  // Linear and then RmsNorm of its outputs, with the same bits; what lies in linear.y afterwards is open. It may be nullptr where the
+  // norm's result is laid out.
   virtual void LinearNorm(const LinearParams& linear, const RmsNormParams& norm) {
     Linear(linear);
     RmsNorm(norm);

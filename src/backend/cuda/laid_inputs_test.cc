@@ -50,16 +50,17 @@ TEST_F(LaidInputs, OfALinear) {
   }
 }
 
-// Dims that a thread holds, and more.
+// Dims that a thread holds, and more; a matrix that is not packed.
 TEST_F(LaidInputs, OfANormAlsoBehindALinear) {
-  for (const int64_t dim : {64, 1280, 1664}) {
-    const HostMatrix w = Weights(WeightFormat::kFp8Tile32, dim, 1024), after = Weights(WeightFormat::kFp8Tile32, 96, dim);
+  for (const auto& [dim, format] : {std::pair<int64_t, WeightFormat>{64, WeightFormat::kFp8Tile32}, {1280, WeightFormat::kFp8Tile32},
+                                    {1664, WeightFormat::kFp8Tile32}, {64, WeightFormat::kF32}}) {
+    const HostMatrix w = Weights(format, dim, 1024), after = Weights(WeightFormat::kFp8Tile32, 96, dim);
     for (const int64_t rows : kRowsTried) {
       SCOPED_TRACE(testing::Message() << rows << " rows of " << dim);
       Side side(*card());
       auto* x = side.Put(Normal(rows * 1024));
       auto* y = side.Out<float>(rows * dim);
-      const LinearParams linear{.rows = rows, .w = side.Bind(w.matrix), .activations = Activations::kBf16, .x = x, .x_stride = 1024,
+      LinearParams linear{.rows = rows, .w = side.Bind(w.matrix), .activations = Activations::kBf16, .x = x, .x_stride = 1024,
                                 .y = y, .y_stride = dim};
       RmsNormParams norm{.rows = rows, .dim = dim, .x = y, .x_stride = dim, .weight = side.Put(Normal(dim)), .eps = 1e-20f, .y = y};
       side->Linear(linear);
@@ -73,8 +74,12 @@ TEST_F(LaidInputs, OfANormAlsoBehindALinear) {
       norm.inputs = Room(side, after, rows);
       side->LinearNorm(linear, norm);
       EXPECT_EQ(expected, Multiply(side, after, rows, nullptr, norm.inputs));
+      linear.y = norm.y = nullptr;
+      norm.x = nullptr;
+      norm.inputs = Room(side, after, rows);
+      side->LinearNorm(linear, norm);
+      EXPECT_EQ(expected, Multiply(side, after, rows, nullptr, norm.inputs));
       norm.x = side.Put(sums);
-      norm.y = nullptr;
       norm.inputs = Room(side, after, rows);
       side->RmsNorm(norm);
       EXPECT_EQ(expected, Multiply(side, after, rows, nullptr, norm.inputs));

@@ -116,7 +116,7 @@ void Model::Impl::StoreKv(int64_t layer, const Step& step, const Caches& caches)
 void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) {
   const IndexerWeights& w = *weights.layers[static_cast<size_t>(layer)].attn.indexer;
   const int64_t dim = config.index_head_dim;
-  Linear(w.wq_b, qr.as<float>(), LaysQr(layer) ? laid_qr.data() : nullptr, index_q.as<float>(), ActivationsOf(w.wq_b));
+  Linear(w.wq_b, qr.as<float>(), LaysQr(layer, rows.size()) ? laid_qr.data() : nullptr, index_q.as<float>(), ActivationsOf(w.wq_b));
   dev.Rope({.rows = rows.size(),
             .heads = config.index_heads,
             .dim = dim,
@@ -150,10 +150,10 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
   Tapped(tap, Tap::kSelected, layer, selected.as<void>(), config.index_topk * 4);
 }
 
-// Whether all matrices that read the queries' latent take it laid out.
-bool Model::Impl::LaysQr(int64_t layer) const {
+// Whether all matrices that read the queries' latent take n rows of it laid out.
+bool Model::Impl::LaysQr(int64_t layer, int64_t n) const {
   const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
-  return Lays(w.wq_b) && (!w.indexer || Lays(w.indexer->wq_b));
+  return LaidBytes(w.wq_b, n) > 0 && (!w.indexer || LaidBytes(w.indexer->wq_b, n) > 0);
 }
 
 // What attention left, as rows or as inputs, back to the hidden size.
@@ -166,7 +166,7 @@ void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs)
               .x = attended.as<float>(),
               .x_stride = config.num_heads * config.head_dim,
               .inputs = inputs,
-              .y = grouped.as<float>(),
+              .y = laid == nullptr ? grouped.as<float>() : nullptr,
               .y_stride = w.wo_a.rows,
               .y_inputs = laid});
   Linear(w.wo_b, grouped.as<float>(), laid, sublayer.as<float>(), ActivationsOf(w.wo_b));
@@ -174,21 +174,22 @@ void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs)
 
 // The queries' latent, normed: as rows, or as `inputs` of linears.
 void Model::Impl::MakeQr(const AttentionWeights& w, void* inputs) {
+  auto* y = inputs == nullptr ? qr.as<float>() : nullptr;
   dev.LinearNorm({.rows = rows.size(),
                   .w = w.wq_a,
                   .activations = ActivationsOf(w.wq_a),
                   .x = input.as<float>(),
                   .x_stride = config.hidden_size,
                   .inputs = LaidInput(w.wq_a),
-                  .y = qr.as<float>(),
+                  .y = y,
                   .y_stride = config.q_lora_rank},
                  {.rows = rows.size(),
                   .dim = config.q_lora_rank,
-                  .x = qr.as<float>(),
+                  .x = y,
                   .x_stride = config.q_lora_rank,
                   .weight = w.q_norm.data(),
                   .eps = static_cast<float>(config.rms_norm_eps),
-                  .y = qr.as<float>(),
+                  .y = y,
                   .inputs = inputs});
 }
 
@@ -197,7 +198,7 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
   const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0, in_blocks = options.draft_block > 0;
   const RowArray& rope = compressed ? rope_yarn : rope_plain;
   const int64_t n = rows.size();
-  void* inputs_of_queries = LaysQr(layer) ? laid_qr.data() : nullptr;
+  void* inputs_of_queries = LaysQr(layer, n) ? laid_qr.data() : nullptr;
   MakeQr(w, inputs_of_queries);
   // The selection, where there is one, needs no queries.
   if (w.indexer) BeginBranch();

@@ -129,7 +129,13 @@ struct Model::Impl {
   backend::HcExpandParams ExpandOf() const;
   // Whether a layer reads the streams before its first mixes.
   bool ReadsStreams(int64_t layer, const TapFn& tap) const;
-  bool LaysQr(int64_t layer) const;
+  bool LaysQr(int64_t layer, int64_t n) const;
+  // What the backend lays out of a largest step, in any layer; and whether in all layers, so that nobody needs the rows.
+  struct LaidRows {
+    int64_t input_bytes = 0, qr_bytes = 0, grouped_bytes = 0;
+    bool all_of_qr = true, all_of_grouped = true;
+  };
+  LaidRows FindLaidRows() const;
   void MakeQr(const AttentionWeights& w, void* inputs);
   void ProjectAttended(const AttentionWeights& w, const void* inputs);
   void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);

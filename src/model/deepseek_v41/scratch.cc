@@ -30,6 +30,20 @@ Status Model::Impl::AllocateRowArrays() {
   return make(&dead, 1);
 }
 
+Model::Impl::LaidRows Model::Impl::FindLaidRows() const {
+  const int64_t n = options.rows_max;
+  LaidRows laid;
+  for (int64_t l = 0; l < config.num_layers; ++l) {
+    const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
+    laid.input_bytes = std::max({laid.input_bytes, LaidBytes(w.attn.wq_a, n), LaidBytes(w.moe.shared.w1, n)});
+    laid.qr_bytes = std::max(laid.qr_bytes, LaidBytes(w.attn.wq_b, n));
+    laid.grouped_bytes = std::max(laid.grouped_bytes, LaidBytes(w.attn.wo_b, n));
+    laid.all_of_qr = laid.all_of_qr && LaysQr(l, n);
+    laid.all_of_grouped = laid.all_of_grouped && LaidBytes(w.attn.wo_b, n) > 0;
+  }
+  return laid;
+}
+
 Status Model::Impl::Allocate() {
   DI_RETURN_IF_ERROR(AllocateRowArrays());
   DI_ASSIGN_OR_RETURN(rows, RowSet::Create(dev, options.rows_max));
@@ -40,12 +54,13 @@ Status Model::Impl::Allocate() {
   };
   const checkpoint::ModelConfig& c = config;
   const int64_t n = options.rows_max, hidden = c.hidden_size;
+  const LaidRows laid = FindLaidRows();
   const std::pair<Buffer*, int64_t> per_row[] = {
-      {&qr, c.q_lora_rank * kFloat},
+      {&qr, laid.all_of_qr ? 0 : c.q_lora_rank * kFloat},
       {&q, c.num_heads * c.head_dim * kFloat},
       {&kv, c.head_dim * kFloat},
       {&gate, c.head_dim * kFloat},
-      {&grouped, c.o_groups * c.o_lora_rank * kFloat},
+      {&grouped, laid.all_of_grouped ? 0 : c.o_groups * c.o_lora_rank * kFloat},
       {&sublayer, hidden * kFloat},
       {&index_q, c.index_heads * c.index_head_dim * kFloat},
       {&index_weights, c.index_heads * kFloat},
@@ -71,16 +86,9 @@ Status Model::Impl::Allocate() {
     attended_bytes = std::max(attended_bytes, AttendedInputBytes(weights.layers[static_cast<size_t>(l)].attn.wo_a, n));
   }
   DI_RETURN_IF_ERROR(make(&attended, 1, attended_bytes));
-  int64_t laid_bytes[3] = {};
-  for (int64_t l = 0; l < c.num_layers; ++l) {
-    const LayerWeights& w = weights.layers[static_cast<size_t>(l)];
-    const int64_t bytes[] = {std::max(LaidBytes(w.attn.wq_a, n), LaidBytes(w.moe.shared.w1, n)), LaidBytes(w.attn.wq_b, n),
-                             LaidBytes(w.attn.wo_b, n)};
-    for (size_t i = 0; i < std::size(bytes); ++i) laid_bytes[i] = std::max(laid_bytes[i], bytes[i]);
-  }
-  DI_RETURN_IF_ERROR(make(&laid_input, 1, laid_bytes[0]));
-  DI_RETURN_IF_ERROR(make(&laid_qr, 1, laid_bytes[1]));
-  DI_RETURN_IF_ERROR(make(&laid_grouped, 1, laid_bytes[2]));
+  DI_RETURN_IF_ERROR(make(&laid_input, 1, laid.input_bytes));
+  DI_RETURN_IF_ERROR(make(&laid_qr, 1, laid.qr_bytes));
+  DI_RETURN_IF_ERROR(make(&laid_grouped, 1, laid.grouped_bytes));
   const int64_t m = options.logit_rows_max;
   if (RecordedRowsMax() > 0) {
     DI_ASSIGN_OR_RETURN(tables, StepTables::Create(dev, TablesBytes()));

@@ -83,15 +83,18 @@ void LinearNorm(Context& context, const LinearParams& linear, const RmsNormParam
   Check(linear);
   DI_CHECK(norm.x == linear.y && norm.x_stride == linear.y_stride && norm.rows == linear.rows && norm.dim == linear.w.rows);
   if (linear.rows == 0) return;
+  RmsNormParams joined = norm;
   if (!IsPacked(linear.w.format)) {
-    PlainLinear(context, linear);
-    return RmsNorm(context, norm);
+    LinearParams plain = linear;
+    if (plain.y == nullptr) joined.x = plain.y = context.Take<float>(plain.rows * plain.y_stride);
+    if (plain.y == nullptr) return;
+    PlainLinear(context, plain);
+    return RmsNorm(context, joined);
   }
   const Product product = Describe(context, linear);
   if (product.gemm.inputs == nullptr) return;
   const SpanSums sums = RunGemmApart(context, product.shape, product.gemm);
   if (sums.data == nullptr) return;
-  RmsNormParams joined = norm;
   joined.x = sums.data;
   joined.x_stride = sums.row_stride;
   RmsNormOfSpans(context, joined, sums.spans, sums.span_stride);
