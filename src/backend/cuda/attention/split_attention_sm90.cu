@@ -98,7 +98,7 @@ __device__ void SendWeights(SplitShared& shared, const SplitFills<kBlocks>& fill
   out.sums[ThreadOfGroup()] = make_float2(sum[0], sum[1]);
   StoreWeights(a, own_factor, out.weights);
   const bool others_differ =
-      ptx::SyncThreadsOr(kOwnWeights + group, kWarpgroup, own_factor[0] != other_factor[0] || own_factor[1] != other_factor[1]);
+      !ptx::SyncThreadsAnd(kOwnWeights + group, kWarpgroup, own_factor[0] == other_factor[0] && own_factor[1] == other_factor[1]);
   const uint32_t here = ptx::SharedAddress(&out), ready = ptx::SharedAddress(&shared.weights_ready[tile]);
   const int r = ThreadOfGroup();
   if (r == fills.rank) {

@@ -180,11 +180,12 @@ __device__ inline void Prefetch(const void* global) { asm volatile("prefetch.glo
 // Makes this thread's ordinary writes to shared memory visible to the tensor cores and the copy engine; a barrier follows.
 __device__ inline void FenceAsyncShared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A barrier of `threads` threads of the block; barrier 0 is __syncthreads.
+// A barrier of `threads` threads of the block, whole warps; barrier 0 is __syncthreads. Without `.aligned`, since warps of different roles
+// meet at it by instructions of their own.
 __device__ inline void SyncThreads(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-// The same; returns whether `value` is true for all of them.
+// The same for warps that come by the same instruction; returns whether `value` is true for all threads.
 __device__ inline bool SyncThreadsAnd(int barrier, int threads, bool value) {
   uint32_t all;
   asm volatile(
@@ -202,23 +203,7 @@ __device__ inline bool SyncThreadsAnd(int barrier, int threads, bool value) {
 
 // Arrives at such a barrier without waiting; others wait with SyncThreads. `threads` counts both kinds.
 __device__ inline void ArriveThreads(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-// A barrier that tells whether the predicate holds for any of the threads.
-__device__ inline bool SyncThreadsOr(int barrier, int threads, bool predicate) {
-  uint32_t any;
-  asm volatile(
-      "{\n"
-      ".reg .pred in, out;\n"
-      "setp.ne.b32 in, %3, 0;\n"
-      "barrier.cta.red.or.pred out, %1, %2, in;\n"
-      "selp.u32 %0, 1, 0, out;\n"
-      "}\n"
-      : "=r"(any)
-      : "r"(barrier), "r"(threads), "r"(static_cast<uint32_t>(predicate))
-      : "memory");
-  return any != 0;
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // Gives registers of the calling warpgroup back, or takes more; the whole warpgroup calls.
