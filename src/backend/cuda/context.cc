@@ -42,12 +42,13 @@ Status Context::Init() {
   }
   Record(cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device_), "reading the device");
   void* marks = nullptr;
-  constexpr size_t kMarkBytes = kNumMarks * sizeof(uint64_t);
-  Record(cudaMalloc(&marks, kMarkBytes), "allocating marks");
+  Record(cudaMalloc(&marks, kNumMarks * sizeof(uint64_t)), "allocating marks");
   marks_ = static_cast<uint64_t*>(marks);
-  if (marks != nullptr) Record(cudaMemsetAsync(marks, 0, kMarkBytes, streams_[0]), "clearing marks");
+  if (marks != nullptr) ClearMarks();
   return TakeError();
 }
+
+void Context::ClearMarks() { Record(cudaMemsetAsync(marks_, 0, kNumMarks * sizeof(uint64_t), streams_[0]), "clearing marks"); }
 
 void Context::Record(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;

@@ -72,12 +72,14 @@ class Context {
   Status EndCapture(cudaGraphExec_t* graph);
 
   // Device words that keep what kernels of the stream (not of a branch) leave in them; zeros at first. For what blocks of one kernel
-  // tell each other: whoever reads must know a word of this kernel from one of an earlier kernel. Mixes of 16,400 rows need as many.
+  // tell each other: whoever reads must know a word of this kernel from one of an earlier kernel. Enough for mixes of 16,400 rows.
   static constexpr int64_t kNumMarks = (int64_t{1} << 19) + 1024;
   uint64_t* marks() const {
     DI_CHECK(!in_branch_);  // kernels of two streams would take each other's words for their own
     return marks_;
   }
+  // Zeros again, behind what the stream does: where a kernel that was to leave something there did not start.
+  void ClearMarks();
 
   // Graphs hold the addresses of scratch memory: while there are any, memory that was outgrown is kept.
   void AddGraph() { ++num_graphs_; }
@@ -110,6 +112,14 @@ class Context {
     idle_since_ns_ = 0;
   }
   int64_t idle_ns() const { return idle_ns_; }
+
+  // What `ask` says of a kernel on this device, asked at the first call.
+  template <typename Ask>
+  int AskOnce(const void* kernel, const Ask& ask) {
+    const auto [at, is_new] = answers_.try_emplace(kernel, 0);
+    if (is_new) at->second = ask();
+    return at->second;
+  }
 
   // A device copy of a list of addresses, made at the first call with this content and kept; all of it is there when this returns,
   // for readers in a branch too. nullptr, with the error recorded, where memory is short, and for new content in a capture.
@@ -152,6 +162,7 @@ class Context {
   Uploads uploads_;
   Downloads downloads_;
   std::map<std::vector<const void*>, void*> tables_;
+  std::map<const void*, int> answers_;  // by kernel
 };
 
 }  // namespace deepinfer::backend::cuda

@@ -11,33 +11,41 @@
 
 namespace deepinfer::backend::cuda {
 
+struct LaunchKind {
+  unsigned cluster = 1;   // blocks
+  bool together = false;  // blocks wait for each other: all of them run at the same time, or the launch fails
+};
+
+// Returns whether the kernel was launched; if not, the error is recorded.
 template <typename... Params, typename... Args>
-void LaunchWith(Context& context, bool together, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes,
+bool LaunchWith(Context& context, const LaunchKind& kind, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes,
                 const Args&... args) {
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = context.TakeCrossing() ? 0 : 1;
-  attributes[1].id = cudaLaunchAttributeCooperative;
-  attributes[1].val.cooperative = 1;
+  unsigned count = 0;
+  attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[count++].val.programmaticStreamSerializationAllowed = context.TakeCrossing() ? 0 : 1;
+  if (kind.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {kind.cluster, 1, 1};
+  } else if (kind.together) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream();
   config.attrs = attributes;
-  config.numAttrs = together ? 2 : 1;
-  context.Record(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "launching a kernel");
+  config.numAttrs = count;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+  context.Record(error, "launching a kernel");
+  return error == cudaSuccess;
 }
 
 template <typename... Params, typename... Args>
-void LaunchAfter(Context& context, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, const Args&... args) {
-  LaunchWith(context, false, kernel, grid, threads, shared_bytes, args...);
-}
-
-// The same for a kernel whose blocks wait for each other: all of them run at the same time, or the launch fails.
-template <typename... Params, typename... Args>
-void LaunchTogether(Context& context, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, const Args&... args) {
-  LaunchWith(context, true, kernel, grid, threads, shared_bytes, args...);
+bool LaunchAfter(Context& context, void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes, const Args&... args) {
+  return LaunchWith(context, {}, kernel, grid, threads, shared_bytes, args...);
 }
 
 }  // namespace deepinfer::backend::cuda

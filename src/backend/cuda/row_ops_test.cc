@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties of the ops that map rows to rows (embedding, norms, rope, hyper-connections, Engram) on the card: equal to the
 // reference within fp32's worth, and a row's bits do not depend on the batch.
+#include <cuda_runtime_api.h>
+
 #include <tuple>
 
 #include "backend/cuda/twin_test_util.h"
@@ -238,6 +240,53 @@ TEST_F(RowOps, ExpandedOnTheWayToTheMixes) {
                         side.Get(mixed, rows * kStreams * kStreams), side.Get(collapsed, rows * hidden));
     };
     EXPECT_EQ(run(true), run(false)) << rows << " rows of " << hidden;
+  }
+}
+
+// As many rows as the mixes of many rows have words for, and one more, which takes the other kernels: 1,027 rows over and over.
+TEST_F(RowOps, MixesOfMoreRowsThanTheirBlocksCanCount) {
+  if (kSmall) GTEST_SKIP() << "too large for a sanitizer";
+  constexpr int64_t kStreams = 4, kMixes = (2 + kStreams) * kStreams, kHidden = 5120, kFlat = kStreams * kHidden, kPeriod = 1027;
+  const auto x = Normal(kPeriod * kFlat), collapse = Normal(kPeriod * kStreams), base = Normal(kMixes), scale = Normal(3);
+  const auto norm_weight = Normal(kHidden);
+  const HostMatrix fn = Weights(WeightFormat::kF32, kMixes, kFlat);
+  const auto run = [&](int64_t rows) {
+    Side side(*card());
+    // The device's copies, for time.
+    const auto repeat = [&](const std::vector<float>& values, int64_t width) {
+      float* one = side.Put(values);
+      void* all = nullptr;
+      EXPECT_EQ(cudaMalloc(&all, static_cast<size_t>(rows * width) * sizeof(float)), cudaSuccess);
+      EXPECT_TRUE(card()->Synchronize().ok());
+      for (int64_t begin = 0; begin < rows; begin += kPeriod) {
+        const int64_t n = std::min(kPeriod, rows - begin) * width;
+        EXPECT_EQ(cudaMemcpy(static_cast<float*>(all) + begin * width, one, static_cast<size_t>(n) * sizeof(float),
+                             cudaMemcpyDeviceToDevice), cudaSuccess);
+      }
+      EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+      return static_cast<float*>(all);
+    };
+    float *rows_x = repeat(x, kFlat), *rows_collapse = repeat(collapse, kStreams);
+    HcMixParams p{.rows = rows, .streams = kStreams, .hidden = kHidden, .x = rows_x, .fn = side.Bind(fn.matrix), .base = side.Put(base),
+                  .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 3, .collapse = rows_collapse,
+                  .norm_weight = side.Put(norm_weight), .pre = side.Out<float>(rows * kStreams), .post = side.Out<float>(rows * kStreams),
+                  .comb = side.Out<float>(rows * kStreams * kStreams), .collapsed = side.Out<float>(rows * kHidden)};
+    side->HcMix(p);
+    std::vector<std::vector<float>> result = {side.Get(p.pre, rows * kStreams), side.Get(p.post, rows * kStreams),
+                                              side.Get(p.comb, rows * kStreams * kStreams), side.Get(p.collapsed, rows * kHidden)};
+    EXPECT_EQ(cudaFree(rows_x), cudaSuccess);
+    EXPECT_EQ(cudaFree(rows_collapse), cudaSuccess);
+    return result;
+  };
+  const auto expected = run(kPeriod);
+  for (const int64_t rows : {16400, 16401}) {
+    const auto all = run(rows);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      for (size_t begin = 0; begin < all[i].size(); begin += expected[i].size()) {
+        const size_t n = std::min(expected[i].size(), all[i].size() - begin);
+        ASSERT_EQ(std::memcmp(&all[i][begin], expected[i].data(), n * sizeof(float)), 0) << rows << " rows, output " << i;
+      }
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "backend/cuda/attention/sparse_store_sm90.cuh"
 #include "backend/cuda/attention/split_launch.h"
 #include "backend/cuda/attention/split_produce_sm90.cuh"
+#include "backend/cuda/launch_after.h"
 #include "backend/cuda/ptx/grid.cuh"
 
 namespace deepinfer::backend::cuda {
@@ -354,42 +355,37 @@ __global__ void __launch_bounds__(kSplitThreads, 1) SplitAttentionKernel(const _
 constexpr int kSplitBytes = sizeof(SplitShared) + 1024;
 static_assert(kSplitBytes <= 227 * 1024);
 
-struct SplitLaunch {
-  cudaLaunchAttribute attributes[2]{};
-  cudaLaunchConfig_t config{};
-};
 template <int kBlocks>
-void Prepare(Context& context, int items, SplitLaunch* launch) {
+void AllowSharedMemory(Context& context) {
   context.Record(cudaFuncSetAttribute(SplitAttentionKernel<kBlocks>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSplitBytes),
                  "attention: shared memory");
-  launch->attributes[0].id = cudaLaunchAttributeClusterDimension;
-  launch->attributes[0].val.clusterDim = {kBlocks, 1, 1};
-  launch->config.gridDim = dim3(static_cast<unsigned>(items * kBlocks));
-  launch->config.blockDim = dim3(kSplitThreads);
-  launch->config.dynamicSmemBytes = kSplitBytes;
-  launch->config.stream = context.stream();
-  launch->config.attrs = launch->attributes;
-  launch->config.numAttrs = 1;
 }
 
-// As LaunchAfter.
 template <int kBlocks>
 void Launch(Context& context, const SparseParams& p) {
-  SplitLaunch launch;
-  Prepare<kBlocks>(context, p.num_items, &launch);
-  launch.attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  launch.attributes[1].val.programmaticStreamSerializationAllowed = context.TakeCrossing() ? 0 : 1;
-  launch.config.numAttrs = 2;
-  context.Record(cudaLaunchKernelEx(&launch.config, SplitAttentionKernel<kBlocks>, p), "attention");
+  AllowSharedMemory<kBlocks>(context);
+  LaunchWith(context, {.cluster = kBlocks}, SplitAttentionKernel<kBlocks>, static_cast<unsigned>(p.num_items * kBlocks), kSplitThreads,
+             kSplitBytes, p);
 }
 
+// Clusters that run at the same time.
 template <int kBlocks>
-bool AllRunAtOnce(Context& context, int items) {
-  SplitLaunch launch;
-  Prepare<kBlocks>(context, items, &launch);
-  int clusters = 0;
-  context.Record(cudaOccupancyMaxActiveClusters(&clusters, SplitAttentionKernel<kBlocks>, &launch.config), "attention: clusters");
-  return items <= clusters;
+int ClustersAtOnce(Context& context) {
+  return context.AskOnce(reinterpret_cast<const void*>(SplitAttentionKernel<kBlocks>), [&context] {
+    AllowSharedMemory<kBlocks>(context);
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {kBlocks, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(kBlocks);
+    config.blockDim = dim3(kSplitThreads);
+    config.dynamicSmemBytes = kSplitBytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int clusters = 0;
+    context.Record(cudaOccupancyMaxActiveClusters(&clusters, SplitAttentionKernel<kBlocks>, &config), "attention: clusters");
+    return clusters;
+  });
 }
 
 }  // namespace
@@ -401,8 +397,8 @@ bool SplitAttentionTakes(const SparseParams& p) {
 
 int SplitAttentionBlocks(Context& context, const SparseParams& p) {
   if (!SplitAttentionTakes(p) || 2 * p.num_items > context.num_sms()) return 1;
-  if (4 * p.num_items <= context.num_sms() && AllRunAtOnce<4>(context, p.num_items)) return 4;
-  return AllRunAtOnce<2>(context, p.num_items) ? 2 : 1;
+  if (4 * p.num_items <= context.num_sms() && p.num_items <= ClustersAtOnce<4>(context)) return 4;
+  return p.num_items <= ClustersAtOnce<2>(context) ? 2 : 1;
 }
 
 void SplitAttention(Context& context, const SparseParams& p, int blocks) {

@@ -14,8 +14,7 @@ Encode FindEncode(Context& context) {
   cudaDriverEntryPointQueryResult found{};
   context.Record(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
                  "looking for the driver's tensor maps");
-  if (found != cudaDriverEntryPointSuccess) context.Record(cudaErrorNotSupported, "looking for the driver's tensor maps");
-  return reinterpret_cast<Encode>(function);
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
 }
 
 }  // namespace

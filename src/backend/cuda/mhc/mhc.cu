@@ -197,7 +197,7 @@ void WithStreams(int64_t streams, const Launch& launch) {
 void HcMix(Context& context, const HcMixParams& p) {
   DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
   if (p.rows == 0) return;
-  if (ManyMixTakes(context, p)) return ManyMix(context, p, nullptr);
+  if (ManyMixTakes(context, p, false)) return ManyMix(context, p, nullptr);
   if (TensorMixTakes(p)) return TensorHcMix(context, p, nullptr);
   const int num_slices = NumSlices(p.streams * p.hidden);
   auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
@@ -218,7 +218,7 @@ void HcMix(Context& context, const HcMixParams& p) {
 
 void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix) {
   DI_CHECK(expand.x == mix.x && expand.rows == mix.rows && expand.streams == mix.streams && expand.hidden == mix.hidden);
-  if (ManyMixTakes(context, mix)) return ManyMix(context, mix, &expand);
+  if (ManyMixTakes(context, mix, true)) return ManyMix(context, mix, &expand);
   if (mix.rows > 0 && TensorMixTakes(mix)) return TensorHcMix(context, mix, &expand);
   HcExpand(context, expand);
   HcMix(context, mix);

@@ -382,18 +382,39 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <bool kExpand>
-void Launch(Context& context, const ManyParams& p, dim3 grid) {
-  constexpr int kBytes = sizeof(Shared<kExpand>);
-  static_assert(kBytes <= 227 * 1024);
-  context.Record(cudaFuncSetAttribute(ManyRowsKernel<kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+constexpr int kBytes = sizeof(Shared<kExpand>);
+
+template <bool kExpand>
+void AllowSharedMemory(Context& context) {
+  static_assert(kBytes<kExpand> <= 227 * 1024);
+  context.Record(cudaFuncSetAttribute(ManyRowsKernel<kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes<kExpand>),
                  "mixes: shared memory");
+}
+
+// Blocks that can wait for each other.
+template <bool kExpand>
+int BlocksAtOnce(Context& context) {
+  return context.AskOnce(reinterpret_cast<const void*>(ManyRowsKernel<kExpand>), [&context] {
+    AllowSharedMemory<kExpand>(context);
+    int of_each = 0;
+    context.Record(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_each, ManyRowsKernel<kExpand>, kThreads, kBytes<kExpand>),
+                   "mixes: blocks at once");
+    return of_each * context.num_sms();
+  });
+}
+
+template <bool kExpand>
+void Launch(Context& context, const ManyParams& p, dim3 grid) {
+  AllowSharedMemory<kExpand>(context);
   const auto rows = static_cast<uint64_t>(p.mix.rows), hidden = static_cast<uint64_t>(p.mix.hidden), line = hidden * sizeof(float);
   CUtensorMap map_x{}, map_y{};
   if (!MakeMap(context, {p.mix.x, {hidden, rows, kHcStreams}, {kHcStreams * line, line}, {kMixRows, kHcStreams}}, &map_x)) return;
   if (kExpand && !MakeMap(context, {p.expand.y, {hidden, rows, 1}, {line, rows * line}, {kMixRows, 1}}, &map_y)) return;
-  LaunchTogether(context, ManyRowsKernel<kExpand>, grid, kThreads, kBytes, p, map_x, map_y);
+  if (!LaunchWith(context, {.together = true}, ManyRowsKernel<kExpand>, grid, kThreads, kBytes<kExpand>, p, map_x, map_y)) return;
   const auto finish_blocks = static_cast<unsigned>((p.mix.rows + kFinishRows - 1) / kFinishRows);
-  LaunchAfter(context, ManyFinishKernel, finish_blocks, kFinishRows * kWarp, 0, p, static_cast<int>(grid.x));
+  const bool finishes = LaunchAfter(context, ManyFinishKernel, finish_blocks, kFinishRows * kWarp, 0, p, static_cast<int>(grid.x));
+  // Nobody counts this kernel then: the next one would have its number, and take its norms for its own.
+  if (!finishes) context.ClearMarks();
 }
 
 constexpr int64_t kNumbers = 2;  // words before the norms, of which the first is in use
@@ -402,11 +423,12 @@ int64_t Tiles(const HcMixParams& p) { return (p.rows + kMixRows - 1) / kMixRows;
 
 }  // namespace
 
-bool ManyMixTakes(const Context& context, const HcMixParams& p) {
+bool ManyMixTakes(Context& context, const HcMixParams& p, bool expands) {
   constexpr int64_t kManyRows = 1024;  // fewer are sooner through the other kernels
   if (!TensorMixTakes(p) || p.rows < kManyRows) return false;
   const int slices = TensorMixSlices(p);
-  return slices <= context.num_sms() && kNumbers + Tiles(p) * kMixRows * slices <= Context::kNumMarks;
+  if (kNumbers + Tiles(p) * kMixRows * slices > Context::kNumMarks) return false;
+  return slices <= std::min(context.num_sms(), expands ? BlocksAtOnce<true>(context) : BlocksAtOnce<false>(context));
 }
 
 void ManyMix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {

@@ -23,8 +23,9 @@ int TensorMixSlices(const HcMixParams& p);
 // rows; nullptr: not.
 void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial);
 
-// Many rows: all of HcMix or, with expand, HcExpandMix. Which one runs does not show in a row's bits.
-bool ManyMixTakes(const Context& context, const HcMixParams& p);
+// Many rows: all of HcMix or, with expand, HcExpandMix. Which one runs does not show in a row's bits. More rows than there are words for
+// in Context::marks take the kernels of few rows.
+bool ManyMixTakes(Context& context, const HcMixParams& p, bool expands);
 void ManyMix(Context& context, const HcMixParams& p, const HcExpandParams* expand);
 
 }  // namespace deepinfer::backend::cuda
