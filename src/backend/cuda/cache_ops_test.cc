@@ -356,6 +356,38 @@ TEST_F(CacheOps, IndexScoresDoNotDependOnNeighbours) {
   EXPECT_EQ(run(*card()), run(*reference()));
 }
 
+// Queries with one channel so large that the other, as an integer of the same unit, would be nothing; keys that are zero where the large
+// one is, so that the other decides.
+TEST_F(CacheOps, IndexQueriesOfAllSizesCount) {
+  constexpr int kTokens = 3000, kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens;
+  constexpr int64_t kHeads = 32, kDim = 128, kTopk = 512, kRows = 3;
+  GlobalCache cache{.blocks_stride = kBlocks, .ratio = 1, .dim = 32, .index_dim = kDim};
+  std::vector<uint8_t> bytes = Codes(static_cast<size_t>(kBlocks * cache.block_bytes()));
+  for (int i = 0; i < kBlocks * kBlockTokens; ++i) {
+    uint8_t* block = &bytes[static_cast<size_t>(i / kBlockTokens * cache.block_bytes())];
+    block[cache.index_codes_offset() + i % kBlockTokens * kDim / 2] &= 0x0F;
+    std::fill_n(block + cache.index_scales_offset() + i % kBlockTokens * kDim / 32, kDim / 32, static_cast<uint8_t>(150));
+  }
+  std::vector<int32_t> blocks;
+  for (int i = 0; i < kBlocks; ++i) blocks.push_back(i);
+  std::vector<float> q(static_cast<size_t>(kRows * kHeads * kDim)), weights(static_cast<size_t>(kRows * kHeads), 0x1p-36f);
+  for (size_t at = 0; at < q.size(); at += kDim) q[at] = 0x1p-97f, q[at + 1] = 0x1p60f;
+  const auto run = [&](Backend& backend) {
+    Side side(backend);
+    cache.base = reinterpret_cast<std::byte*>(side.Put(bytes));
+    cache.blocks = side.Put(blocks);
+    auto* selected = side.Out<int32_t>(kRows * kTopk);
+    side->IndexSelect({.rows = kRows, .heads = kHeads, .q = side.Put(q), .weights = side.Put(weights), .weight_scale = 1.0f,
+                       .score_scale = 1.0f, .positions = side.Put(std::vector<int32_t>(kRows, kTokens - 1)),
+                       .requests = side.Put(std::vector<int32_t>(kRows, 0)), .cache = cache, .topk = kTopk,
+                       .candidates = Candidates::kNone, .selected = selected, .selected_count = side.Out<int32_t>(kRows)});
+    return side.Get(selected, kRows * kTopk);
+  };
+  const auto expected = run(*reference());
+  EXPECT_NE(expected[kTopk - 1], kTopk - 1);
+  EXPECT_EQ(run(*card()), expected);
+}
+
 // Outputs that are handed over as a linear's inputs: its results are those of the rows, to the bit. The room behind the last row
 // is full of NaN. With DI_TEST_SMALL they are handed over, and that is all.
 void ExpectSameThroughInputs(Side& side, AttentionParams p, const HostMatrix& after) {

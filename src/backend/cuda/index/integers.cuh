@@ -48,19 +48,19 @@ __device__ inline QueryIntegers FindIntegers(const float (&q)[8], float weight) 
   QueryIntegers to{};
   to.fits = exponent >= -kQueryRange && exponent <= kQueryRange &&
             (weight == 0.0f || (with_weight >= kLeastWeight && with_weight <= kMostWeight));
-  const float factor = PowerOfTwo(to.fits ? kBits - exponent : 0);
+  const float factor = PowerOfTwo(to.fits ? kBits - exponent : 0), unit = PowerOfTwo(to.fits ? exponent - kBits : 0);
   int sum = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int n = __float2int_rn(q[i] * factor);
-    to.fits = to.fits && static_cast<float>(n) == q[i] * factor;
+    to.fits = to.fits && static_cast<float>(n) * unit == q[i];  // not by the product above, which may be zero for what is not
     sum += n;
     to.words[i / 4] |= (static_cast<uint32_t>(n) & 0xFF) << (8 * (i % 4));
   }
 #pragma unroll
   for (int offset = kIntegerLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
   to.start = -kOffset * sum;
-  to.weight = to.fits ? weight * PowerOfTwo(exponent - kBits) * PowerOfTwo(kQueryLift) : 0.0f;
+  to.weight = to.fits ? weight * unit * PowerOfTwo(kQueryLift) : 0.0f;
   return to;
 }
 
