@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/attention/sparse_softmax_sm90.cuh"
+#include "backend/cuda/linear/input_place.h"
 
 namespace deepinfer::backend::cuda::sparse {
 
@@ -34,9 +35,9 @@ __device__ inline void StoreOutputsAs(const SparseParams& p, int64_t row, int fi
                                       const Outputs& o, const float* turns_shared) {
   const int c = static_cast<int>(threadIdx.x) % 4, odd = c % 2;
   float* out = p.op.out + (row * p.op.heads + first_head + Head()) * kDim + first_chunk * 64 + c / 2 * 8 + odd * 4;
-  const auto packed_row = static_cast<int>(row) / 8 * 1024 + static_cast<int>(row) % 8 * 128;
-  uint8_t* inputs = static_cast<uint8_t*>(p.op.inputs) + ((first_head + Head()) * kChunks + first_chunk) * p.input_part_bytes + packed_row +
-                    odd * 8;
+  const auto in_group = static_cast<int>(row % kGroupRows);
+  uint8_t* inputs = static_cast<uint8_t*>(p.op.inputs) + ((first_head + Head()) * kChunks + first_chunk) * p.input_part_bytes +
+                    InputRow(row) + odd * 8;
   constexpr int kUnits = sizeof(o[0]) / (4 * sizeof(float));
   Turns turns;
 #pragma unroll
@@ -66,8 +67,8 @@ __device__ inline void StoreOutputsAs(const SparseParams& p, int64_t row, int fi
       const float2 got = make_float2(__shfl_xor_sync(kAllLanes, send.x, 1), __shfl_xor_sync(kAllLanes, send.y, 1));
       const float4 four = odd != 0 ? make_float4(got.x, got.y, keep.x, keep.y) : make_float4(keep.x, keep.y, got.x, got.y);
       if constexpr (kAsInputs) {
-        const int unit = part % 4 * 2 + c / 2, at = (unit ^ static_cast<int>(row) % 8) * 16;
-        *reinterpret_cast<uint2*>(inputs + (h * 64 + part / 4) * p.input_part_bytes + at) =
+        const int at = InputUnit(in_group, part % 4 * 2 + c / 2);
+        *reinterpret_cast<uint2*>(inputs + (h * 8 * kChunks + part / 4) * p.input_part_bytes + at) =
             make_uint2(ptx::PackBf16x2(four.x, four.y), ptx::PackBf16x2(four.z, four.w));
       } else {
         ptx::StoreStreamed(out + h * 8 * kDim + part * 16, four);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a bound weight matrix, and of activations, as the tensor-core kernels read them.
+// The layout of a bound weight matrix as the tensor-core kernels read it; that of activations: input_place.h.
 //
 // A matrix is cut into tiles of 64 outputs, a tile into chunks of 64 inputs; both are padded with zeros. A chunk is one
 // contiguous piece of memory that a bulk copy brings into shared memory, and all chunks of a tile follow each other:
@@ -24,21 +24,16 @@
 //   kFp4FirstMask and the second elsewhere. (The turns of {6, 7, 8, 15} by four amounts never fill 16 bits; eight fill 32.)
 //
 // kF32 and kFp8Row32 (Engram tables) stay row-major.
-//
-// Activations are cut into groups of 8 rows and chunks of 64 inputs of bf16: an atom of 1024 bytes in the 128-byte swizzle
-// of the tensor cores (row r at 128 * r, its 16-byte unit u at 16 * (u ^ r)). Atoms lie [chunk][part][row group].
 #pragma once
 
 #include "backend/api/types.h"
+#include "backend/cuda/linear/input_place.h"
 
 namespace deepinfer::backend::cuda {
 
 inline constexpr int kTileRows = 64;
-inline constexpr int kChunkCols = 64;
 inline constexpr int kStepCols = 16;
 inline constexpr int kWarpgroup = 128;
-inline constexpr int kGroupRows = 8;
-inline constexpr int kAtomBytes = 1024;
 
 constexpr bool IsPacked(WeightFormat format) {
   return format == WeightFormat::kBf16 || format == WeightFormat::kFp8Tile32 || format == WeightFormat::kFp4Row32;
@@ -57,13 +52,6 @@ constexpr int ChunkBytes(WeightFormat format) {
   }
 }
 
-// Of one part of a chunk of inputs.
-constexpr int64_t PartBytes(int64_t rows) { return (rows + kGroupRows - 1) / kGroupRows * kAtomBytes; }
-// Where a value lies in inputs of one part.
-constexpr int64_t InputPlace(int64_t row, int64_t column, int64_t part_bytes) {
-  const int64_t in_group = row % kGroupRows, unit = column % kChunkCols / 8;
-  return column / kChunkCols * part_bytes + row / kGroupRows * kAtomBytes + in_group * 128 + (unit ^ in_group) * 16 + column % 8 * 2;
-}
 constexpr int64_t NumTiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 constexpr int64_t NumChunks(int64_t cols) { return (cols + kChunkCols - 1) / kChunkCols; }
 constexpr int64_t PackedBytes(const Matrix& m) { return NumTiles(m.rows) * NumChunks(m.cols) * ChunkBytes(m.format); }
