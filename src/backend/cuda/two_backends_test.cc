@@ -81,8 +81,8 @@ class TwoBackends : public TwinTest {
     const int64_t rows = kAttentionRows[2];
     const WindowCache window{.dim = kDim};
     Inputs in{.x = Normal(kMixRows * kFlat), .collapse = Normal(kMixRows * kStreams), .base = Normal(kMixes), .scale = Normal(3),
-              .norm_weight = Normal(kHidden), .q = Normal(rows * kHeads * kDim, 4.0f), .table = Normal(rows * kRope), .sink = Normal(kHeads),
-              .fn = Weights(WeightFormat::kF32, kMixes, kFlat),
+              .norm_weight = Normal(kHidden), .q = Normal(rows * kHeads * kDim, 4.0f), .table = Normal(rows * kRope),
+              .sink = Normal(kHeads), .fn = Weights(WeightFormat::kF32, kMixes, kFlat),
               .window = std::vector<uint8_t>(static_cast<size_t>(kPages * window.page_bytes()))};
     for (size_t i = 0; i < in.window.size(); ++i) {
       const bool is_scale = static_cast<int64_t>(i) % window.page_bytes() >= kBlockTokens * kDim;

@@ -3,8 +3,9 @@
 // and N the outputs; square sums; the collapsed channels. Both kernels of the mixes are built of it, so their bits are the same.
 //
 // Lane g * 4 + c holds four channels in a row, 4 c .. 4 c + 3, of rows g and g + 8 of the product, and the same channels of the weights of
-// outputs g, g + 8, g + 16. Which of the 16 rows is which of the product is up to the kernel. Which channel is which K of a product is free: K c of a step is channel 4 c + 2 step, K c + 4 the one behind it.
-// So operands are what a lane loads by 16 bytes, and four lanes store 64 bytes of a row at once.
+// outputs g, g + 8, g + 16. Which of the 16 rows is which of the product is up to the kernel. Which channel is which K of a product is
+// free: K c of a step is channel 4 c + 2 step, K c + 4 the one behind it. So operands are what a lane loads by 16 bytes, and four lanes
+// store 64 bytes of a row at once.
 #pragma once
 
 #include "backend/api/ops.h"
