@@ -5,6 +5,7 @@
 
 #include <tuple>
 
+#include "backend/cuda/launch.h"
 #include "backend/cuda/twin_test_util.h"
 
 namespace deepinfer::backend::cuda {
@@ -288,6 +289,41 @@ TEST_F(RowOps, MixesOfMoreRowsThanTheirBlocksCanCount) {
       }
     }
   }
+}
+
+// Mixes of many rows whose second kernel, which counts them, did not start: the next ones would have their number. Their words are cleared.
+TEST_F(RowOps, MixesBehindOnesThatWereNotCounted) {
+  constexpr int64_t kStreams = 4, kMixes = (2 + kStreams) * kStreams, kHidden = 640, kFlat = kStreams * kHidden, kRows = 1100;
+  const HostMatrix fn = Weights(WeightFormat::kF32, kMixes, kFlat);
+  Context context(0);
+  ASSERT_TRUE(context.Init().ok());
+  Side side(*card());
+  const Matrix bound = side.Bind(fn.matrix);
+  const auto mix = [&] {
+    return HcMixParams{.rows = kRows, .streams = kStreams, .hidden = kHidden, .x = side.Put(Normal(kRows * kFlat)), .fn = bound,
+                       .base = side.Put(Normal(kMixes)), .scale = side.Put(Normal(3)), .norm_eps = 1e-20f, .hc_eps = 1e-6f,
+                       .sinkhorn_iters = 3, .collapse = side.Put(Normal(kRows * kStreams)), .norm_weight = side.Put(Normal(kHidden)),
+                       .pre = side.Out<float>(kRows * kStreams), .post = side.Out<float>(kRows * kStreams),
+                       .comb = side.Out<float>(kRows * kStreams * kStreams), .collapsed = side.Out<float>(kRows * kHidden)};
+  };
+  const HcMixParams first = mix();
+  HcMixParams second = mix();
+  side->HcMix(second);
+  const auto expected = side.Get(second.collapsed, kRows * kHidden);
+  second.collapsed = side.Out<float>(kRows * kHidden);
+  ASSERT_TRUE(side->Synchronize().ok());
+  const auto run = [&](const HcMixParams& p) {
+    context.BeginOp();
+    HcMix(context, p);
+    context.Synchronize();
+    EXPECT_TRUE(context.TakeError().ok());
+  };
+  run(first);
+  EXPECT_EQ(cudaMemset(context.marks(), 0, sizeof(uint64_t)), cudaSuccess);  // the number
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  context.ClearMarks();
+  run(second);
+  EXPECT_EQ(side.Get(second.collapsed, kRows * kHidden), expected);
 }
 
 TEST_F(RowOps, EngramLookupAndApply) {
