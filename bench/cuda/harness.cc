@@ -54,7 +54,7 @@ std::vector<float> Card::Normal(int64_t n) {
   return values;
 }
 
-backend::Matrix Card::Weights(backend::WeightFormat format, int64_t rows, int64_t cols) {
+backend::Matrix Card::Weights(backend::WeightFormat format, int64_t rows, int64_t cols, backend::Activations activations) {
   backend::Matrix host{.format = format, .rows = rows, .cols = cols};
   const size_t bytes = static_cast<size_t>(rows) * MatrixRowBytes(host);
   std::vector<uint16_t> bf16;
@@ -74,7 +74,7 @@ backend::Matrix Card::Weights(backend::WeightFormat format, int64_t rows, int64_
     host.data = codes_.data();
     host.scale = scale.data();
   }
-  auto bound = weights_.Bind(host);
+  auto bound = weights_.Bind(host, activations);
   Must(bound.status());
   return *bound;
 }

@@ -31,7 +31,9 @@ class Card {
     return static_cast<T*>(PutBytes(nullptr, static_cast<size_t>(n) * sizeof(T)));
   }
   std::vector<float> Normal(int64_t n);
-  backend::Matrix Weights(backend::WeightFormat format, int64_t rows, int64_t cols);
+  // Bound as what is read with `activations`.
+  backend::Matrix Weights(backend::WeightFormat format, int64_t rows, int64_t cols,
+                          backend::Activations activations = backend::Activations::kBf16);
 
   // Median seconds of one call of op(i); i counts calls, to rotate inputs. `calls` of them make a graph.
   double Seconds(int calls, const std::function<void(int)>& op);

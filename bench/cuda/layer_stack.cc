@@ -39,7 +39,7 @@ LayerStack::LayerStack(const std::string& directory, const std::string& activati
   Must(parsed.status());
   activations_ = *parsed;
   const auto begin = Clock::now();
-  auto loaded = engine::LoadedModel::Load(directory, {.name = "cuda"});
+  auto loaded = engine::LoadedModel::Load(directory, {.name = "cuda"}, activations_);
   Must(loaded.status());
   loaded_ = *std::move(loaded);
   fmt::print("loaded in {:.1f} s\n", Since(begin));

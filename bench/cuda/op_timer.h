@@ -33,7 +33,9 @@ class OpTimer final : public backend::Backend {
   int64_t input_bytes(const backend::Matrix& w, int64_t groups, backend::Activations activations, int64_t rows) const override {
     return inner_.input_bytes(w, groups, activations, rows);
   }
-  Result<backend::Matrix> BindMatrix(const backend::Matrix& host) override { return inner_.BindMatrix(host); }
+  Result<backend::Matrix> BindMatrix(const backend::Matrix& host, backend::Activations activations) override {
+    return inner_.BindMatrix(host, activations);
+  }
 
 #define DI_TIMED_OP(Op)                                                                          \
   void Op(const backend::Op##Params& p) override {                                               \

@@ -43,7 +43,7 @@ class Comparison {
  public:
   explicit Comparison(const std::string& model) : loaded_(Must(engine::LoadedModel::Load(model, engine::BackendOptions{}))) {
     backend::Backend& device = loaded_->backend();
-    weights_ = Must(BindDraftWeights(loaded_->checkpoint(), loaded_->weights(), device));
+    weights_ = Must(BindDraftWeights(loaded_->checkpoint(), loaded_->weights(), device, loaded_->activations()));
     draft_ = Must(DraftModel::Create(loaded_->config(), weights_, device, {.context_rows_max = kPages * 128, .requests_max = 1}));
     std::vector<int32_t> table(kPages);
     std::iota(table.begin(), table.end(), 0);

@@ -90,19 +90,21 @@ std::string BackendName(const ModelOptions& options) {
 
 Result<std::unique_ptr<engine::LoadedModel>> LoadModel(const ModelOptions& options) {
   DI_ASSIGN_OR_RETURN(const std::string directory, FindModel(options));
+  DI_ASSIGN_OR_RETURN(const backend::Activations activations, engine::ParseActivations(options.activations));
   DI_ASSIGN_OR_RETURN(std::unique_ptr<engine::LoadedModel> loaded,
-                      engine::LoadedModel::Load(directory, {.name = BackendName(options),
-                                                            .num_threads = options.threads,
-                                                            .engram_tables = options.engram_tables,
-                                                            .variant = options.variant}));
+                      engine::LoadedModel::Load(directory,
+                                                {.name = BackendName(options),
+                                                 .num_threads = options.threads,
+                                                 .engram_tables = options.engram_tables,
+                                                 .variant = options.variant},
+                                                activations));
   for (const std::string& warning : loaded->checkpoint().warnings()) Note("warning: {}\n", warning);
   return loaded;
 }
 
 Result<std::unique_ptr<engine::Session>> NewSession(const engine::LoadedModel& loaded, const ModelOptions& options) {
-  DI_ASSIGN_OR_RETURN(const backend::Activations activations, engine::ParseActivations(options.activations));
   return engine::Session::Create(
-      loaded, {.context_max = options.context, .chunk = options.chunk, .activations = activations});
+      loaded, {.context_max = options.context, .chunk = options.chunk, .activations = loaded.activations()});
 }
 
 Result<std::unique_ptr<engine::BatchEngine>> OpenEngine(const ModelOptions& options) {

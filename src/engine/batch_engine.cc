@@ -32,11 +32,14 @@ sched::Replay ToSched(ReplaySetting setting) {
 }  // namespace
 
 Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& options) {
+  DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options.activations));
   DI_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> loaded,
-                      LoadedModel::Load(options.model_directory, {.name = options.backend,
-                                                                  .num_threads = options.num_threads,
-                                                                  .engram_tables = options.engram_tables,
-                                                                  .variant = options.variant}));
+                      LoadedModel::Load(options.model_directory,
+                                        {.name = options.backend,
+                                         .num_threads = options.num_threads,
+                                         .engram_tables = options.engram_tables,
+                                         .variant = options.variant},
+                                        activations));
   return Create(options, std::move(loaded));
 }
 
@@ -48,6 +51,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Create(const EngineOptions& op
 
 Status BatchEngine::Prepare() {
   DI_ASSIGN_OR_RETURN(const backend::Activations activations, ParseActivations(options_.activations));
+  DI_RETURN_IF_ERROR(loaded_->CheckActivations(activations));
   DI_RETURN_IF_ERROR(PrepareDrafts());
   DI_ASSIGN_OR_RETURN(config_, MakeConfig(options_, loaded_->config(), config_.draft_rows));
   if (acceptance_ != spec::Acceptance::kCoupled) {  // room for all drafts of all requests (firm_drafts)

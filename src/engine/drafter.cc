@@ -43,7 +43,7 @@ Result<std::unique_ptr<Drafter>> Drafter::Create(const LoadedModel& loaded, cons
   std::unique_ptr<Drafter> drafter(new Drafter(loaded));
   backend::Backend& device = loaded.backend();
   DI_ASSIGN_OR_RETURN(drafter->weights_,
-                      model::deepseek_v41::BindDraftWeights(loaded.checkpoint(), loaded.weights(), device));
+                      model::deepseek_v41::BindDraftWeights(loaded.checkpoint(), loaded.weights(), device, loaded.activations()));
   DI_ASSIGN_OR_RETURN(drafter->model_, DraftModel::Create(loaded.config(), drafter->weights_, device,
                                                           {.context_rows_max = std::max(config.step_rows_max, kWaitingMax),
                                                            .requests_max = config.slots,

@@ -17,7 +17,9 @@ Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& op
     return Error(Code::kInvalidArgument, "variant \"{}\": the reference backend has none", options.variant);
   }
   if (options.name == "cpu") return backend::CreateCpu({.num_threads = options.num_threads, .variant = options.variant});
-  if (options.name == "cuda") return backend::CreateCuda({.tables_on_host = options.engram_tables == "host"});
+  if (options.name == "cuda") {
+    return backend::CreateCuda({.tables_on_host = options.engram_tables == "host", .aligned_cols_min = options.aligned_cols_min});
+  }
   return Error(Code::kInvalidArgument, "backend \"{}\": there are cpu, cuda and reference", options.name);
 }
 
@@ -42,21 +44,29 @@ Result<backend::Activations> ParseActivations(std::string_view name) {
 
 std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations) {
   // Raise this when an accumulation contract, the noise or a cache layout changes.
-  constexpr int kFormatVersion = 2;
+  constexpr int kFormatVersion = 3;
   return fmt::format("{} {} {} v{}", backend.name(), backend.kernel_variant(), ActivationsName(activations), kFormatVersion);
 }
 
-Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory, const BackendOptions& options) {
+Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory, const BackendOptions& options,
+                                                       backend::Activations activations) {
   DI_ASSIGN_OR_RETURN(std::unique_ptr<backend::Backend> backend, CreateBackend(options));
-  return Load(directory, std::move(backend));
+  return Load(directory, std::move(backend), activations);
+}
+
+Status LoadedModel::CheckActivations(backend::Activations activations) const {
+  if (activations_ == activations || activations_ == backend::Activations::kFp32) return Status();
+  return Error(Code::kInvalidArgument, "activations {}: the model was loaded for {}", ActivationsName(activations),
+               ActivationsName(activations_));
 }
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& directory,
-                                                       std::unique_ptr<backend::Backend> backend) {
+                                                       std::unique_ptr<backend::Backend> backend,
+                                                       backend::Activations activations) {
   DI_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(directory));
   const std::string tokenizer_path = directory + "/tokenizer.json";
   DI_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(tokenizer_path));
-  std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint), std::move(tokenizer)));
+  std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(checkpoint), std::move(tokenizer), activations));
   const checkpoint::ModelConfig& config = loaded->config();
   if (loaded->tokenizer().vocab_size() > config.vocab_size) {
     return Error(Code::kDataLoss, "{}: has ids up to {}, but vocab_size in config.json is {}", tokenizer_path,
@@ -77,8 +87,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::Load(const std::string& direct
   }
   loaded->backend_ = std::move(backend);
   DI_ASSIGN_OR_RETURN(loaded->weights_,
-                      model::deepseek_v41::BindWeights(loaded->checkpoint_, compressed_ids, *loaded->backend_,
-                                                               &loaded->bind_stats_));
+                      model::deepseek_v41::BindWeights(loaded->checkpoint_, compressed_ids, *loaded->backend_, activations,
+                                                       &loaded->bind_stats_));
   return loaded;
 }
 

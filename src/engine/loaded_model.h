@@ -19,23 +19,27 @@ struct BackendOptions {
   int num_threads = 0;       // 0: every core this process may use
   std::string engram_tables = "host";  // CUDA: in pinned host memory that the device reads, or on the "device"
   std::string variant;       // CPU: force a kernel variant ("avx512", "avx2", "portable"); empty: the best
+  int64_t aligned_cols_min = 1024;  // CUDA: backend::CudaOptions; for tests
 };
 
 // kInvalidArgument names the backends that there are; "cuda" fails with what is missing: the build option, driver or card.
 Result<std::unique_ptr<backend::Backend>> CreateBackend(const BackendOptions& options);
 
 // What decides the bits of a result beside the model: backend, kernel variant, activation type and the version of the
-// arithmetic and cache formats (design.md 5): "cpu avx512 fp32 v2".
+// arithmetic and cache formats (design.md 5): "cpu avx512 fp32 v3".
 std::string NumericIdentity(const backend::Backend& backend, backend::Activations activations);
 std::string_view ActivationsName(backend::Activations activations);  // "fp32", "bf16", "fp8"
 Result<backend::Activations> ParseActivations(std::string_view name);
 
 class LoadedModel {
  public:
-  // `directory` holds config.json, the shards and tokenizer.json. Errors name file and tensor.
-  static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, const BackendOptions& options);
+  // `directory` holds config.json, the shards and tokenizer.json. `activations`: of the passes that will run; kFp32: any. Errors name
+  // file and tensor.
+  static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, const BackendOptions& options,
+                                                   backend::Activations activations = backend::Activations::kFp32);
   // The same on a backend of the caller's.
-  static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, std::unique_ptr<backend::Backend> backend);
+  static Result<std::unique_ptr<LoadedModel>> Load(const std::string& directory, std::unique_ptr<backend::Backend> backend,
+                                                   backend::Activations activations = backend::Activations::kFp32);
 
   const checkpoint::Checkpoint& checkpoint() const { return checkpoint_; }
   const checkpoint::ModelConfig& config() const { return checkpoint_.config(); }
@@ -44,10 +48,15 @@ class LoadedModel {
   const model::deepseek_v41::Weights& weights() const { return weights_; }
   backend::Backend& backend() const { return *backend_; }
   const backend::BindStats& bind_stats() const { return bind_stats_; }
+  backend::Activations activations() const { return activations_; }
+  // kInvalidArgument: the weights are bound for passes that round otherwise.
+  Status CheckActivations(backend::Activations activations) const;
 
  private:
-  LoadedModel(checkpoint::Checkpoint checkpoint, std::shared_ptr<const Tokenizer> tokenizer)
-      : checkpoint_(std::move(checkpoint)), tokenizer_(std::move(tokenizer)) {}
+  LoadedModel(checkpoint::Checkpoint checkpoint, std::shared_ptr<const Tokenizer> tokenizer, backend::Activations activations)
+      : activations_(activations), checkpoint_(std::move(checkpoint)), tokenizer_(std::move(tokenizer)) {}
+
+  const backend::Activations activations_;
 
   // In the order of destruction: weights refer to the backend, both to the mapping.
   checkpoint::Checkpoint checkpoint_;

@@ -152,6 +152,7 @@ Result<std::unique_ptr<Session>> Session::Create(const LoadedModel& loaded, cons
     return Error(Code::kInvalidArgument, "context of {} positions: expected 1..{} (max_position_embeddings of the model)",
                  effective.context_max, made_for);
   }
+  DI_RETURN_IF_ERROR(loaded.CheckActivations(effective.activations));
   if (effective.chunk < 1) return Error(Code::kInvalidArgument, "chunk of {} tokens: expected at least 1", effective.chunk);
   effective.chunk = std::min(effective.chunk, effective.context_max);
   std::unique_ptr<Session> session(new Session(loaded, effective));

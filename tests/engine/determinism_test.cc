@@ -2,7 +2,7 @@
 // Property: a request's tokens and log-probabilities are a function of the request alone. The same requests (mixed lengths,
 // settings, seeds) run alone one by one, all at once in random orders and arrival times, with other chunk sizes, with a
 // cache so small that requests are preempted, and on warm prefixes; every bit must be equal.
-//   engine_determinism_test [REQUESTS [BACKEND]]      (default 12, cpu; tests/long.sh takes 300)
+//   engine_determinism_test [REQUESTS [BACKEND [ACTIVATIONS]]]      (default 12, cpu, fp32; tests/long.sh takes 300)
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc > 1) deepinfer::g_requests = static_cast<size_t>(std::atoi(argv[1]));
   if (argc > 2) deepinfer::engine::test_backend = argv[2];
+  if (argc > 3) deepinfer::engine::test_activations = argv[3];
   if (const int skipped = deepinfer::engine::SkipWithoutBackend(); skipped != 0) return skipped;
   return RUN_ALL_TESTS();
 }

@@ -33,6 +33,7 @@ using Answers = std::vector<Answer>;
 inline EngineOptions Options() {
   EngineOptions options{.model_directory = std::string(DI_SOURCE_DIR) + "/models/deepseek-v41-tiny",
                         .backend = engine::test_backend,
+                        .activations = engine::test_activations,
                         .num_threads = 2};
   options.context_max = 2048;
   options.kv_memory_bytes = 64 << 20;
@@ -41,21 +42,19 @@ inline EngineOptions Options() {
   return options;
 }
 
-inline std::unique_ptr<Engine> Open(const EngineOptions& options) {
-  std::string why;
-  auto engine = Engine::Open(options, &why);
-  if (engine == nullptr) ADD_FAILURE() << why;
-  DI_CHECK(engine != nullptr);
-  return engine;
+// On CUDA the small matrices are multiplied as those of a large model.
+inline std::unique_ptr<engine::BatchEngine> OpenBatch(const EngineOptions& options) {
+  const auto must = [](auto result) {
+    if (!result.ok()) ADD_FAILURE() << result.status().message();
+    DI_CHECK(result.ok());
+    return *std::move(result);
+  };
+  const engine::BackendOptions backend{.name = options.backend, .num_threads = options.num_threads, .aligned_cols_min = 128};
+  return must(engine::BatchEngine::Create(options, must(engine::LoadedModel::Load(options.model_directory, backend,
+                                                                                  must(engine::ParseActivations(options.activations))))));
 }
 
-// One whose parts are looked at.
-inline std::unique_ptr<engine::BatchEngine> OpenBatch(const EngineOptions& options) {
-  auto engine = engine::BatchEngine::Create(options);
-  if (!engine.ok()) ADD_FAILURE() << engine.status().message();
-  DI_CHECK(engine.ok());
-  return *std::move(engine);
-}
+inline std::unique_ptr<Engine> Open(const EngineOptions& options) { return OpenBatch(options); }
 
 inline int64_t Sum(const std::vector<int64_t>& values) {
   int64_t sum = 0;

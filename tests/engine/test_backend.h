@@ -10,6 +10,7 @@
 namespace deepinfer::engine {
 
 inline std::string test_backend = "cpu";
+inline std::string test_activations = "fp32";
 
 // For main(): 0, or, after saying why, what ctest takes for a skipped test.
 inline int SkipWithoutBackend() {

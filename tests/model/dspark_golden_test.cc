@@ -54,7 +54,7 @@ class Dspark : public testing::TestWithParam<std::string> {
       options = {.name = "cpu", .num_threads = 2, .variant = GetParam()};
     }
     loaded_ = Must(engine::LoadedModel::Load(kDraftDir, options));
-    weights_ = Must(model::deepseek_v41::BindDraftWeights(loaded_->checkpoint(), loaded_->weights(), device()));
+    weights_ = Must(model::deepseek_v41::BindDraftWeights(loaded_->checkpoint(), loaded_->weights(), device(), loaded_->activations()));
     draft_ = Must(DraftModel::Create(config(), weights_, device(), {.context_rows_max = 320, .requests_max = kRequests}));
     SetTaps(vectors_.Get<float>("taps"));
     AllocateWindows();
@@ -354,7 +354,7 @@ INSTANTIATE_TEST_SUITE_P(All, Dspark, testing::Values("reference", "avx512", "av
 TEST(DsparkWeights, CheckpointWithoutADraft) {
   const auto loaded = LoadFolder("base", {.name = "reference"});
   const auto weights =
-      model::deepseek_v41::BindDraftWeights(loaded->checkpoint(), loaded->weights(), loaded->backend());
+      model::deepseek_v41::BindDraftWeights(loaded->checkpoint(), loaded->weights(), loaded->backend(), loaded->activations());
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.status().code(), Code::kNotFound);
 }

@@ -25,7 +25,9 @@ class ForwardingBackend : public backend::Backend {
   Status Synchronize() override { return inner_->Synchronize(); }
   Status BeginBinding(std::span<const backend::SourceFile> files) override { return inner_->BeginBinding(files); }
   Result<backend::BindStats> EndBinding() override { return inner_->EndBinding(); }
-  Result<backend::Matrix> BindMatrix(const backend::Matrix& host) override { return inner_->BindMatrix(host); }
+  Result<backend::Matrix> BindMatrix(const backend::Matrix& host, backend::Activations activations) override {
+    return inner_->BindMatrix(host, activations);
+  }
   Result<backend::Matrix> BindTable(const backend::Matrix& host) override { return inner_->BindTable(host); }
 
 #define DI_FORWARDED_OP(Op)                        \

@@ -71,8 +71,9 @@ inline double MaxDifference(std::span<const float> a, std::span<const float> b) 
   return worst;
 }
 
-inline std::unique_ptr<engine::LoadedModel> LoadFolder(const std::string& folder, const engine::BackendOptions& options) {
-  return Must(engine::LoadedModel::Load(kModelDir + folder, options));
+inline std::unique_ptr<engine::LoadedModel> LoadFolder(const std::string& folder, const engine::BackendOptions& options,
+                                                       backend::Activations activations = backend::Activations::kFp32) {
+  return Must(engine::LoadedModel::Load(kModelDir + folder, options, activations));
 }
 
 }  // namespace deepinfer::golden

@@ -193,8 +193,8 @@ TEST_P(Golden, StreamsAndChoices) {
   EXPECT_EQ(compared, stored);
 }
 
-// A backend whose head takes its inputs as they are, where all else rounds them to FP8.
-class WholeHeadInputs final : public ForwardingBackend {
+// A backend whose matrices take their inputs as they are, but those that take FP8.
+class WholeInputs final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
   void Linear(const backend::LinearParams& p) override {
@@ -204,20 +204,39 @@ class WholeHeadInputs final : public ForwardingBackend {
   }
 };
 
-// The stored logits are of a head that takes its inputs as they are. The engine rounds them to bf16, which may cost some 2^-9 of them.
+double MeanDifference(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::fabs(double{a[i]} - double{b[i]});
+  return sum / static_cast<double>(a.size());
+}
+
+// The stored logits are of a model that rounds nothing but the inputs of FP8 and FP4 matrices: with that, all agree. The engine rounds the
+// others' inputs to bf16, and FP8 products (docs/kernels/cuda.md) round a second time: so much as a last place brings values behind it
+// over the boundaries of FP8 and choices of experts with them. That may change the logits about as much as FP8 itself does.
 TEST_P(Golden, Fp8Activations) {
-  constexpr double kHeadTolerance = 0.02;
+  constexpr double kOfFp8 = 1.5;
   if (!vectors_.Has("logits_fp8_activations.2")) GTEST_SKIP() << "this folder has no FP8 matrices";
-  const auto expected = vectors_.Get<float>("logits_fp8_activations.2");
-  const auto difference = [&] {
-    const auto session = NewSession(512, backend::Activations::kFp8);
-    const auto logits = RunAll(session.get(), 2);
-    return MaxDifference(std::span(logits).first(expected.size()), expected);
+  const auto expected = vectors_.Get<float>("logits_fp8_activations.2"), plain = vectors_.Get<float>("logits.2");
+  const double change = MeanDifference(expected, std::span(plain).first(expected.size()));
+  const auto run = [&] {
+    std::vector<float> logits = RunAll(NewSession(512, backend::Activations::kFp8).get(), 2);
+    logits.resize(expected.size());
+    return logits;
   };
-  EXPECT_LE(difference(), kHeadTolerance);
-  auto whole = std::make_unique<WholeHeadInputs>(Must(engine::CreateBackend(options_)));
+  EXPECT_LE(MeanDifference(run(), expected), kOfFp8 * change);
+  auto whole = std::make_unique<WholeInputs>(Must(engine::CreateBackend(options_)));
   loaded_ = Must(engine::LoadedModel::Load(kModelDir + Folder(), std::move(whole)));
-  EXPECT_LE(difference(), kTolerance);
+  EXPECT_LE(MaxDifference(run(), expected), kTolerance);
+  if (options_.name != "cuda") return;
+  engine::BackendOptions narrow = options_;
+  narrow.aligned_cols_min = 128;  // as the matrices of a large model
+  whole = std::make_unique<WholeInputs>(Must(engine::CreateBackend(narrow)));
+  loaded_ = Must(engine::LoadedModel::Load(kModelDir + Folder(), std::move(whole), backend::Activations::kFp8));
+  const double of_products = MeanDifference(run(), expected);
+  RecordProperty("of_fp8", std::to_string(of_products / change));
+  EXPECT_LE(of_products, kOfFp8 * change);
+  loaded_ = LoadFolder(Folder(), narrow, backend::Activations::kFp8);
+  EXPECT_LE(MeanDifference(run(), expected), kOfFp8 * change);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,

@@ -41,7 +41,9 @@ class TracingBackend final : public Backend {
   void CopyToDevice(void* device, const void* host, size_t n) override { inner_->CopyToDevice(device, host, n); }
   void CopyToHost(void* host, const void* device, size_t n) override { inner_->CopyToHost(host, device, n); }
   Status Synchronize() override { return inner_->Synchronize(); }
-  Result<Matrix> BindMatrix(const Matrix& host) override { return inner_->BindMatrix(host); }
+  Result<Matrix> BindMatrix(const Matrix& host, Activations activations) override {
+    return inner_->BindMatrix(host, activations);
+  }
 
   void Embed(const EmbedParams& p) override { inner_->Embed(p); }
   void EngramLookup(const EngramLookupParams& p) override { inner_->EngramLookup(p); }

@@ -117,14 +117,16 @@ class Backend {
 
   // A weight matrix of the mapped checkpoint in the form that this backend's ops want. The CPU returns it as it is;
   // others copy. The result lives as long as the backend; for the CPU the mapping must outlive it.
-  virtual Result<Matrix> BindMatrix(const Matrix& host) = 0;
+  // activations: what the ops that read it will say; its form may be made for that alone.
+  virtual Result<Matrix> BindMatrix(const Matrix& host, Activations activations) = 0;
   // The same for a table that ops gather few rows of (Engram): it may lie in slower memory.
-  virtual Result<Matrix> BindTable(const Matrix& host) { return BindMatrix(host); }
+  virtual Result<Matrix> BindTable(const Matrix& host) { return BindMatrix(host, Activations::kFp32); }
   // Nothing where the device's memory is the host's.
   virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
   // Bytes that another op needs to leave a linear's inputs as Linear reads them (LinearParams::inputs); 0: it cannot. The same for
-  // all matrices of a shape and format; grows with the rows. Matrices of one width that read them laid out read them alike.
+  // all matrices of a shape and format; grows with the rows. Matrices of one width that read them laid out, rounded alike, read them
+  // alike.
   virtual int64_t input_bytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows) const {
     (void)w, (void)groups, (void)activations, (void)rows;
     return 0;

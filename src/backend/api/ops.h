@@ -75,7 +75,8 @@ struct HcMixParams {
   float* post;               // out [rows, streams]
   float* comb;               // out [rows, streams, streams], row = source stream
   float* collapsed;          // out [rows, hidden]
-  void* inputs = nullptr;    // out, if given: the same as the inputs of a linear, rounded to bf16 (Backend::input_bytes)
+  void* inputs = nullptr;    // out, if given: the same as the inputs of a linear (Backend::input_bytes)
+  Activations inputs_as = Activations::kBf16;  // what that linear rounds them to
 };
 
 // collapsed = rms(sum_s collapse[s] * x[s]; norm_weight): the end of the stack.
@@ -124,7 +125,8 @@ struct LinearParams {
   const void* inputs = nullptr;  // in place of x: what another op has rounded and laid out, Backend::input_bytes of it
   float* y;          // [rows, y_stride], y_stride >= w.rows
   int64_t y_stride;
-  void* y_inputs = nullptr;  // in place of y: the same as the inputs of another linear, rounded to bf16
+  void* y_inputs = nullptr;  // in place of y: the same as the inputs of another linear
+  Activations y_inputs_as = Activations::kBf16;  // what that one rounds them to
 };
 
 // y += x, the first `dim` values of each row.
@@ -146,7 +148,8 @@ struct RmsNormParams {
   const float* weight;  // [dim]
   float eps;
   float* y;             // [rows, dim]
-  void* inputs = nullptr;  // in place of y: the same as the inputs of a linear, rounded to bf16 (Backend::input_bytes)
+  void* inputs = nullptr;  // in place of y: the same as the inputs of a linear (Backend::input_bytes)
+  Activations inputs_as = Activations::kBf16;  // what that linear rounds them to
 };
 
 // cos and sin of fp32(position) * inv_freq, the product rounded to fp32 (checkpoint.md 5).
@@ -316,7 +319,7 @@ struct ExpertsParams {
   int64_t topk;
   int64_t num_experts;
   const float* x;                // [rows, hidden]
-  const void* inputs = nullptr;  // in place of x for the shared expert: the same as the inputs of a linear (LinearParams::inputs)
+  const void* inputs = nullptr;  // in place of x where inputs are read laid out: the same as shared.w1 reads them (Backend::input_bytes)
   const int32_t* chosen;         // [rows, topk], ascending
   const float* weights;          // [rows, topk]
   const ExpertWeights* experts;  // host array [num_experts]

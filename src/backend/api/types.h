@@ -13,7 +13,7 @@ namespace deepinfer::backend {
 enum class Activations {
   kFp32,  // not at all
   kBf16,  // to bf16
-  kFp8,   // to e4m3 with a power-of-two scale per 32 channels (only before FP8 and FP4 matrices)
+  kFp8,   // to e4m3 with a power-of-two scale per 32 channels before FP8 and FP4 matrices, before others to bf16
 };
 
 // How a weight matrix lies in memory; scales are powers of two (e8m0), so code * scale is exact in bf16.
@@ -23,10 +23,13 @@ enum class WeightFormat {
   kFp8Tile32,  // e4m3; scale[row / 32][col / 32]
   kFp8Row32,   // e4m3; scale[row][col / 32]
   kFp4Row32,   // two e2m1 a byte, the even column in the low nibble; scale[row][col / 32]
+  // Forms that only a backend makes, in a layout of its own: codes relative to one scale a row.
+  kFp8Aligned,  // of a kFp8Tile32
+  kFp4Aligned,  // of a kFp4Row32
 };
 
-// A weight matrix [rows = outputs, cols = inputs], row-major, no padding. data has no alignment: a mapped file promises
-// none. For the block formats cols is a multiple of 32 (and rows, for tiles).
+// A weight matrix [rows = outputs, cols = inputs], row-major, no padding (but in a backend's own layout). data has no alignment: a
+// mapped file promises none. For the block formats cols is a multiple of 32 (and rows, for tiles).
 struct Matrix {
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;
@@ -34,6 +37,11 @@ struct Matrix {
   const void* data = nullptr;
   const uint8_t* scale = nullptr;  // e8m0; nullptr for kF32 and kBf16
 };
+
+// What the input of `w` is rounded to: never kFp8 before a matrix without scales.
+constexpr Activations EffectiveActivations(Activations activations, const Matrix& w) {
+  return activations == Activations::kFp8 && w.scale == nullptr ? Activations::kBf16 : activations;
+}
 
 inline size_t MatrixRowBytes(const Matrix& m) {
   const auto cols = static_cast<size_t>(m.cols);
@@ -47,6 +55,9 @@ inline size_t MatrixRowBytes(const Matrix& m) {
       return cols;
     case WeightFormat::kFp4Row32:
       return cols / 2;
+    case WeightFormat::kFp8Aligned:
+    case WeightFormat::kFp4Aligned:
+      break;  // no rows
   }
   return 0;
 }

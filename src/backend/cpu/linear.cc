@@ -26,14 +26,15 @@ void Context::For(int64_t n, int64_t work_each, FunctionRef<void(int, int64_t, i
 }
 
 bool NeedsPreparation(const Matrix& w, Activations activations) {
-  return w.format != WeightFormat::kF32 || activations == Activations::kBf16 || w.cols % 32 != 0;
+  return w.format != WeightFormat::kF32 || activations != Activations::kFp32 || w.cols % 32 != 0;
 }
 
 void PrepareInput(const Context& context, const Matrix& w, Activations activations, const float* x, int64_t n, float* out) {
+  activations = EffectiveActivations(activations, w);
   if (activations == Activations::kBf16) {
     context.kernels.round_bf16(x, n, out);
     x = out;
-  } else if (activations == Activations::kFp8 && HasBlocks(w.format)) {
+  } else if (activations == Activations::kFp8) {
     if (x != out) std::copy_n(x, n, out);
     numeric::RoundTripFp8(out, static_cast<int>(n));
     x = out;

@@ -14,7 +14,7 @@ namespace {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaOptions& options, std::string_view variant)
-      : context_(options.device), weights_(context_, options.tables_on_host), variant_(variant) {}
+      : context_(options.device), weights_(context_, options.tables_on_host, options.aligned_cols_min), variant_(variant) {}
 
   Status Init() { return context_.Init(); }
 
@@ -55,7 +55,9 @@ class CudaBackend final : public Backend {
   void JoinBranch() override { context_.JoinBranch(); }
   Status BeginBinding(std::span<const SourceFile> files) override { return weights_.Begin(files); }
   Result<BindStats> EndBinding() override { return weights_.End(); }
-  Result<Matrix> BindMatrix(const Matrix& host) override { return weights_.Bind(host); }
+  Result<Matrix> BindMatrix(const Matrix& host, Activations activations) override {
+    return weights_.Bind(host, activations);
+  }
   Result<Matrix> BindTable(const Matrix& host) override { return weights_.BindTable(host); }
   std::optional<DeviceMemory> memory() const override {
     size_t free = 0, total = 0;

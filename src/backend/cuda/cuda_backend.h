@@ -14,6 +14,8 @@ namespace deepinfer::backend {
 struct CudaOptions {
   int device = 0;  // as numbered by the driver (CUDA_VISIBLE_DEVICES applies)
   bool tables_on_host = true;  // Engram tables in pinned host memory, gathered by the device; false: on the device
+  // FP8 and FP4 matrices of at least so many columns are multiplied as FP8 where inputs are (docs/kernels/cuda.md). Tests lower it.
+  int64_t aligned_cols_min = 1024;
 };
 
 // kUnavailable: no driver or no such device; kUnimplemented: a GPU or driver that the kernels are not built for.

@@ -2,6 +2,7 @@
 // Properties of linears, the router and the experts on the card: equal to the reference within fp32's worth on ragged
 // shapes, for every weight format and activation type; and a row's bits do not depend on how many rows there are, hence
 // not on which instance of the matrix kernel ran.
+#include "backend/cuda/linear/packed.h"
 #include "backend/cuda/twin_test_util.h"
 
 namespace deepinfer::backend::cuda {
@@ -22,7 +23,7 @@ std::vector<float> RunLinear(Side side, const HostMatrix& w, const LinearCase& c
   const int64_t width = c.groups * c.inputs;
   const std::vector<float> part(x.begin() + begin * width, x.begin() + (begin + rows) * width);
   float* y = side.Out<float>(rows * c.outputs);
-  side->Linear({.rows = rows, .w = side.Bind(w.matrix), .groups = c.groups, .activations = activations,
+  side->Linear({.rows = rows, .w = side.Bind(w.matrix, activations), .groups = c.groups, .activations = activations,
                 .x = side.Put(part), .x_stride = width, .y = y, .y_stride = c.outputs});
   return side.Get(y, rows * c.outputs);
 }
@@ -40,7 +41,8 @@ TEST_F(MatrixOps, LinearEqualsTheReference) {
                                         << ", format " << int(format) << ", activations " << int(activations));
         const auto got = RunLinear(Side(*card()), w, c, activations, x, 0, c.rows);
         const auto want = RunLinear(Side(*reference()), w, c, activations, x, 0, c.rows);
-        ExpectRowsNear(got, want, c.outputs, 1e-5);
+        // Products of FP8 round inputs and weights a second time, relative to their row, and sum 256 of them with some 14 bits.
+        ExpectRowsNear(got, want, c.outputs, IsAligned(BoundFormat(w.matrix, activations, 128)) ? 2e-3 : 1e-5);
         if (HasFatalFailure()) return;
       }
     }
@@ -49,7 +51,8 @@ TEST_F(MatrixOps, LinearEqualsTheReference) {
 
 TEST_F(MatrixOps, LinearKeepsTheBitsOfARow) {
   // Few tiles (split over warpgroups), many tiles, and groups.
-  for (const LinearCase& c : {LinearCase{0, 160, 1024, 1}, LinearCase{0, 4128, 320, 1}, LinearCase{0, 128, 192, 2}}) {
+  for (const LinearCase& c : {LinearCase{0, 160, 1024, 1}, LinearCase{0, 4128, 320, 1}, LinearCase{0, 128, 192, 2},
+                              LinearCase{0, 4128, 384, 1}}) {
     const std::vector<float> x = Normal(kRowsMax * c.groups * c.inputs);
     for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
       const HostMatrix w = Weights(format, c.outputs, c.inputs);
@@ -97,7 +100,8 @@ std::vector<float> RunExperts(Side side, const ExpertsInput& in, const ExpertsCa
                               int64_t begin, int64_t rows) {
   std::vector<ExpertWeights> bound;
   for (size_t i = 0; i < in.matrices.size(); i += 3) {
-    bound.push_back({side.Bind(in.matrices[i].matrix), side.Bind(in.matrices[i + 1].matrix), side.Bind(in.matrices[i + 2].matrix)});
+    const auto bind = [&](size_t matrix) { return side.Bind(in.matrices[matrix].matrix, activations); };
+    bound.push_back({bind(i), bind(i + 1), bind(i + 2)});
   }
   const auto part = [&](const auto& all, int64_t width) {
     return std::vector(all.begin() + begin * width, all.begin() + (begin + rows) * width);
@@ -158,8 +162,10 @@ TEST_F(ExpertOps, ExpertsEqualTheReference) {
       SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.hidden << " x " << c.inter << ", activations " << int(activations));
       const auto got = RunExperts(Side(*card()), in, c, activations, 0, c.rows);
       const auto want = RunExperts(Side(*reference()), in, c, activations, 0, c.rows);
-      // An inner value on a rounding boundary may fall on either side: then its row is off by one step of that format.
-      ExpectRowsNear(got, want, c.hidden, activations == Activations::kFp32 ? 1e-5 : 2e-2);
+      // An inner value on a rounding boundary may fall on either side: then its row is off by one step of that format. With FP8 products
+      // many do.
+      const bool products = IsAligned(BoundFormat(in.matrices[0].matrix, activations, 128));
+      ExpectRowsNear(got, want, c.hidden, activations == Activations::kFp32 ? 1e-5 : products ? 0.1 : 2e-2);
       if (HasFatalFailure()) return;
     }
   }
@@ -242,7 +248,7 @@ TEST_F(MatrixOps, RouteTakesTheLowerOfEqualExperts) {
 TEST_F(MatrixOps, RefusesScalesThatItCannotDecode) {
   HostMatrix w = Weights(WeightFormat::kFp4Row32, 32, 32);
   w.scale[5] = 140;
-  const auto bound = card()->BindMatrix(w.matrix);
+  const auto bound = card()->BindMatrix(w.matrix, Activations::kBf16);
   ASSERT_FALSE(bound.ok());
   EXPECT_EQ(bound.status().code(), Code::kUnimplemented);
 }

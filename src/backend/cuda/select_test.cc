@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/linear/packed.h"
 #include "backend/cuda/load/loader.h"
 #include "backend/cuda/weights.h"
 
@@ -65,11 +66,12 @@ TEST(Weights, SayWhichScalesAreTooLarge) {
     const std::vector<uint8_t> codes(32 * 32);
     std::vector<uint8_t> scales(32, static_cast<uint8_t>(largest));
     const Matrix rows{.format = format, .rows = 32, .cols = 32, .data = codes.data(), .scale = scales.data()};
-    EXPECT_TRUE(CheckCodes(rows).ok());
+    EXPECT_TRUE(CheckCodes(rows, format).ok());
     scales[0] = static_cast<uint8_t>(largest + 1);
-    const Status status = CheckCodes(rows);
+    const Status status = CheckCodes(rows, format);
     EXPECT_EQ(status.code(), Code::kUnimplemented);
     EXPECT_THAT(status.message(), HasSubstr("code " + std::to_string(largest + 1)));
+    EXPECT_TRUE(CheckCodes(rows, BoundFormat({.format = format, .cols = 1024}, Activations::kFp8, 1024)).ok());
   }
 }
 
@@ -77,9 +79,9 @@ TEST(Weights, SayThatThereIsANanAmongThem) {
   std::vector<uint8_t> codes(32 * 32, 0x7E);
   const std::vector<uint8_t> scales(32, 127);
   const Matrix rows{.format = WeightFormat::kFp8Row32, .rows = 32, .cols = 32, .data = codes.data(), .scale = scales.data()};
-  EXPECT_TRUE(CheckCodes(rows).ok());
+  EXPECT_TRUE(CheckCodes(rows, rows.format).ok());
   codes[500] = 0xFF;
-  const Status status = CheckCodes(rows);
+  const Status status = CheckCodes(rows, rows.format);
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("1 NaN codes"));
 }

@@ -49,8 +49,8 @@ class Side {
     EXPECT_TRUE(status.ok()) << status.message();
     return host;
   }
-  Matrix Bind(const Matrix& host) {
-    auto bound = backend_.BindMatrix(host);
+  Matrix Bind(const Matrix& host, Activations activations = Activations::kFp32) {
+    auto bound = backend_.BindMatrix(host, activations);
     EXPECT_TRUE(bound.ok()) << bound.status().message();
     return bound.ok() ? *bound : Matrix();
   }
@@ -69,7 +69,7 @@ struct HostMatrix {
 class TwinTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto made = CreateCuda({});
+    auto made = CreateCuda({.aligned_cols_min = 128});
     reason() = made.status().message();
     if (made.ok()) card() = *std::move(made);
     reference() = CreateReference();

@@ -93,18 +93,17 @@ Result<std::byte*> Weights::AllocateHost(size_t size_bytes) {
 }
 
 void Weights::QueuePieces(const Matrix& host, const Matrix& bound, bool to_host) {
-  const bool pack = IsPacked(host.format);
+  const bool pack = IsPacked(bound.format);
   const int64_t step = PieceRows(host), scale_ratio = host.format == WeightFormat::kFp8Tile32 ? 32 : 1;
   auto* data = static_cast<std::byte*>(const_cast<void*>(bound.data));
   auto* scale = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(bound.scale));
   for (int64_t row = 0; row < host.rows; row += step) {
-    LoadPiece piece{.rows = host, .data = data, .pack = pack, .to_host = to_host};
+    LoadPiece piece{.rows = host, .data = data, .pack = pack, .format = bound.format, .to_host = to_host};
     piece.rows.rows = std::min(step, host.rows - row);
     piece.rows.data = static_cast<const std::byte*>(host.data) + static_cast<size_t>(row) * MatrixRowBytes(host);
     const int64_t scale_at = row / scale_ratio * (host.cols / 32);
     if (host.scale != nullptr) piece.rows.scale = host.scale + scale_at;
-    piece.data += pack ? row / kTileRows * NumChunks(host.cols) * ChunkBytes(host.format)
-                       : row * static_cast<int64_t>(MatrixRowBytes(host));
+    piece.data += pack ? row / kTileRows * TileBytes(bound.format, host.cols) : row * static_cast<int64_t>(MatrixRowBytes(host));
     if (!pack && scale != nullptr) piece.scale = scale + scale_at;
     stats_.bytes += static_cast<int64_t>(DataBytes(piece.rows) + ScaleBytes(piece.rows));
     loader_->Queue(piece);
@@ -117,7 +116,7 @@ Status Weights::CopyRows(const Matrix& host, const Matrix& bound) {
   return context_.TakeError();
 }
 
-Status Weights::PackNow(const Matrix& host, std::byte* packed) {
+Status Weights::PackNow(const Matrix& host, const Matrix& bound) {
   void* staged = nullptr;
   const size_t data_bytes = (DataBytes(host) + kAlignment - 1) / kAlignment * kAlignment;
   context_.Record(cudaMalloc(&staged, data_bytes + ScaleBytes(host)), "allocating staged weights");
@@ -127,7 +126,7 @@ Status Weights::PackNow(const Matrix& host, std::byte* packed) {
   if (host.scale != nullptr) rows.scale = static_cast<const uint8_t*>(staged) + data_bytes;
   Status status = CopyRows(host, rows);
   if (status.ok()) {
-    Pack(context_.stream(), rows, packed);
+    Pack(context_.stream(), rows, bound.format, const_cast<void*>(bound.data));
     context_.Record(cudaGetLastError(), "packing weights");
   }
   context_.Record(cudaFree(staged), "freeing staged weights");  // waits
@@ -144,12 +143,14 @@ Result<Matrix> Weights::UploadRows(const Matrix& host) {
   return bound;
 }
 
-Result<Matrix> Weights::Bind(const Matrix& host) {
+Result<Matrix> Weights::Bind(const Matrix& host, Activations activations) {
   context_.Enter();
-  const bool pack = IsPacked(host.format), from_file = loader_ != nullptr && loader_->Covers(host) && PieceRows(host) > 0;
+  const WeightFormat format = BoundFormat(host, activations, aligned_cols_min_);
+  const bool pack = IsPacked(format), from_file = loader_ != nullptr && loader_->Covers(host) && PieceRows(host) > 0;
   Matrix bound = host;
   if (pack) {
-    DI_ASSIGN_OR_RETURN(std::byte* packed, Allocate(static_cast<size_t>(PackedBytes(host))));
+    DI_ASSIGN_OR_RETURN(std::byte* packed, Allocate(static_cast<size_t>(PackedBytes(format, host.rows, host.cols))));
+    bound.format = format;
     bound.data = packed;  // the scales lie in the chunks; bound.scale keeps telling that there are some
     if (host.scale != nullptr) bound.scale = reinterpret_cast<const uint8_t*>(packed);
   } else {
@@ -159,9 +160,9 @@ Result<Matrix> Weights::Bind(const Matrix& host) {
     QueuePieces(host, bound, /*to_host=*/false);
     return bound;
   }
-  DI_RETURN_IF_ERROR(CheckCodes(host));
+  DI_RETURN_IF_ERROR(CheckCodes(host, format));
   if (pack) {
-    DI_RETURN_IF_ERROR(PackNow(host, static_cast<std::byte*>(const_cast<void*>(bound.data))));
+    DI_RETURN_IF_ERROR(PackNow(host, bound));
   } else {
     DI_RETURN_IF_ERROR(CopyRows(host, bound));
   }
@@ -169,7 +170,7 @@ Result<Matrix> Weights::Bind(const Matrix& host) {
 }
 
 Result<Matrix> Weights::BindTable(const Matrix& host) {
-  if (!tables_on_host_ || IsPacked(host.format)) return Bind(host);
+  if (!tables_on_host_ || IsPacked(host.format)) return Bind(host, Activations::kFp32);
   context_.Enter();
   Matrix bound = host;
   DI_ASSIGN_OR_RETURN(std::byte* data, AllocateHost(DataBytes(host)));
@@ -183,7 +184,7 @@ Result<Matrix> Weights::BindTable(const Matrix& host) {
     QueuePieces(host, bound, /*to_host=*/true);
     return bound;
   }
-  DI_RETURN_IF_ERROR(CheckCodes(host));
+  DI_RETURN_IF_ERROR(CheckCodes(host, host.format));
   std::memcpy(data, host.data, DataBytes(host));
   if (scale != nullptr) std::memcpy(scale, host.scale, ScaleBytes(host));
   return bound;

@@ -19,7 +19,8 @@ namespace deepinfer::backend::cuda {
 
 class Weights {
  public:
-  explicit Weights(Context& context, bool tables_on_host = false) : context_(context), tables_on_host_(tables_on_host) {}
+  explicit Weights(Context& context, bool tables_on_host = false, int64_t aligned_cols_min = 1024)
+      : context_(context), tables_on_host_(tables_on_host), aligned_cols_min_(aligned_cols_min) {}
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
@@ -29,8 +30,8 @@ class Weights {
 
   // Copies a matrix of host memory to the device. Outside of files the host memory may be reused when this returns.
   // kResourceExhausted: the device is full; kUnimplemented: scales outside what the kernels decode exactly; kDataLoss:
-  // FP8 codes that are no numbers.
-  Result<Matrix> Bind(const Matrix& host);
+  // FP8 codes that are no numbers. For ops that round their inputs as `activations` says.
+  Result<Matrix> Bind(const Matrix& host, Activations activations);
   // The same for a row-major table, which with tables_on_host stays in host memory that the device reads.
   // kResourceExhausted: so much memory cannot be pinned.
   Result<Matrix> BindTable(const Matrix& host);
@@ -43,11 +44,12 @@ class Weights {
   Result<std::byte*> AllocateHost(size_t size_bytes);
   void QueuePieces(const Matrix& host, const Matrix& bound, bool to_host);
   Result<Matrix> UploadRows(const Matrix& host);
-  Status PackNow(const Matrix& host, std::byte* packed);
+  Status PackNow(const Matrix& host, const Matrix& bound);
   Status CopyRows(const Matrix& host, const Matrix& bound);
 
   Context& context_;
   const bool tables_on_host_;
+  const int64_t aligned_cols_min_;
   std::vector<void*> owned_, owned_host_;
   // Matrices share larger allocations.
   std::byte* slab_ = nullptr;

@@ -12,8 +12,6 @@ namespace {
 
 uint8_t Nibble(const uint8_t* codes, int64_t i) { return static_cast<uint8_t>(codes[i / 2] >> (4 * (i & 1)) & 0xF); }
 
-bool IsQuantised(const Matrix& w) { return w.scale != nullptr; }
-
 }  // namespace
 
 void DecodeRow(const Matrix& m, int64_t row, double* out) {
@@ -44,15 +42,19 @@ void DecodeRow(const Matrix& m, int64_t row, double* out) {
         out[i] = double{numeric::E2m1ToFloat(Nibble(data, i))} *
                  numeric::E8m0ToFloat(m.scale[row * (m.cols / 32) + i / 32]);
         break;
+      case WeightFormat::kFp8Aligned:
+      case WeightFormat::kFp4Aligned:
+        DI_CHECK(!"a layout of another backend");
     }
   }
 }
 
 void RoundActivations(Activations activations, const Matrix& w, const float* x, int64_t n, double* out) {
   std::vector<float> rounded(x, x + n);
+  activations = EffectiveActivations(activations, w);
   if (activations == Activations::kBf16) {
     for (float& value : rounded) value = numeric::Bf16ToFloat(numeric::FloatToBf16(value));
-  } else if (activations == Activations::kFp8 && IsQuantised(w)) {
+  } else if (activations == Activations::kFp8) {
     numeric::RoundTripFp8(rounded.data(), static_cast<int>(n));
   }
   for (int64_t i = 0; i < n; ++i) out[i] = rounded[static_cast<size_t>(i)];

@@ -15,8 +15,7 @@ using Row = std::vector<double>;
 // out[0 .. m.cols) = row `row` of m.
 void DecodeRow(const Matrix& m, int64_t row, double* out);
 
-// out[0 .. n) = x after the rounding of `activations`, which applies only as far as the matrix `w` is concerned:
-// kFp8 touches the inputs of FP8 and FP4 matrices alone.
+// out[0 .. n) = x after the rounding of `activations` before the matrix `w`.
 void RoundActivations(Activations activations, const Matrix& w, const float* x, int64_t n, double* out);
 
 // Address of the codes and scales of window position `position`.

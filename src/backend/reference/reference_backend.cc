@@ -24,7 +24,7 @@ class ReferenceBackend final : public Backend {
   void CopyToDevice(void* device, const void* host, size_t size_bytes) override { Copy(device, host, size_bytes); }
   void CopyToHost(void* host, const void* device, size_t size_bytes) override { Copy(host, device, size_bytes); }
   Status Synchronize() override { return Status(); }
-  Result<Matrix> BindMatrix(const Matrix& host) override { return host; }
+  Result<Matrix> BindMatrix(const Matrix& host, Activations) override { return host; }
 
   void Embed(const EmbedParams& p) override { reference::Embed(p); }
   void EngramLookup(const EngramLookupParams& p) override { reference::EngramLookup(p); }

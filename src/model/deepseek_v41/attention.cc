@@ -46,8 +46,7 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
   const backend::GlobalCache& cache = caches.globals[source];
   const auto eps = static_cast<float>(config.rms_norm_eps);
   const LatentTable list = tabled.latents.empty() ? ListLatents(step, cache.ratio) : tabled.latents[source];
-  // With a gate, the official engine keeps both products in fp32.
-  const Activations activations = w.wgate ? Activations::kFp32 : ActivationsOf(w.wkv);
+  const Activations activations = w.wgate ? kBeforeGatedCompressor : ActivationsOf(w.wkv);
   Linear(w.wkv, input.as<float>(), w.wgate ? nullptr : LaidInput(w.wkv), kv.as<float>(), activations);
   if (w.wgate) Linear(*w.wgate, input.as<float>(), nullptr, gate.as<float>(), activations);
   const int64_t n = list.count;
@@ -150,10 +149,11 @@ void Model::Impl::Select(int64_t layer, const Caches& caches, const TapFn& tap) 
   Tapped(tap, Tap::kSelected, layer, selected.as<void>(), config.index_topk * 4);
 }
 
-// Whether all matrices that read the queries' latent take n rows of it laid out.
+// Whether all matrices that read the queries' latent take n rows of it laid out, and alike.
 bool Model::Impl::LaysQr(int64_t layer, int64_t n) const {
   const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
-  return LaidBytes(w.wq_b, n) > 0 && (!w.indexer || LaidBytes(w.indexer->wq_b, n) > 0);
+  if (LaidBytes(w.wq_b, n) == 0) return false;
+  return !w.indexer || (LaidBytes(w.indexer->wq_b, n) > 0 && ActivationsOf(w.indexer->wq_b) == ActivationsOf(w.wq_b));
 }
 
 // What attention left, as rows or as inputs, back to the hidden size.
@@ -162,13 +162,14 @@ void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs)
   dev.Linear({.rows = rows.size(),
               .w = w.wo_a,
               .groups = config.o_groups,
-              .activations = before_wo_a(),
+              .activations = BeforeWoA(options.activations),
               .x = attended.as<float>(),
               .x_stride = config.num_heads * config.head_dim,
               .inputs = inputs,
               .y = laid == nullptr ? grouped.as<float>() : nullptr,
               .y_stride = w.wo_a.rows,
-              .y_inputs = laid});
+              .y_inputs = laid,
+              .y_inputs_as = ActivationsOf(w.wo_b)});
   Linear(w.wo_b, grouped.as<float>(), laid, sublayer.as<float>(), ActivationsOf(w.wo_b));
 }
 
@@ -190,7 +191,8 @@ void Model::Impl::MakeQr(const AttentionWeights& w, void* inputs) {
                   .weight = w.q_norm.data(),
                   .eps = static_cast<float>(config.rms_norm_eps),
                   .y = y,
-                  .inputs = inputs});
+                  .inputs = inputs,
+                  .inputs_as = ActivationsOf(w.wq_b)});
 }
 
 void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap) {

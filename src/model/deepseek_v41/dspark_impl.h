@@ -78,10 +78,7 @@ struct DraftModel::Impl {
   void MarkovConfidence(int64_t first, int64_t count);
   void Linear(int64_t rows, const Matrix& w, const float* x, float* y, Activations activations = Activations::kFp32);
   void Add(int64_t rows, int64_t dim, const float* x, float* y, int64_t y_stride);
-  // The setting, as far as it concerns w (forward.cc, ActivationsOf).
-  Activations ActivationsOf(const Matrix& w) const {
-    return options.activations == Activations::kFp8 && w.scale == nullptr ? Activations::kFp32 : options.activations;
-  }
+  Activations ActivationsOf(const Matrix& w) const { return EffectiveActivations(options.activations, w); }
 };
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -13,12 +13,6 @@
 
 namespace deepinfer::model::deepseek_v41 {
 
-// What a matrix's input is rounded to. FP8 activations are for FP8 and FP4 matrices alone; the matrices that the
-// official engine keeps in fp32 ask for kFp32 where they are used.
-Activations Model::Impl::ActivationsOf(const Matrix& w) const {
-  return options.activations == Activations::kFp8 && w.scale == nullptr ? Activations::kFp32 : options.activations;
-}
-
 void Model::Impl::Linear(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations) {
   dev.Linear({.rows = rows.size(),
               .w = w,

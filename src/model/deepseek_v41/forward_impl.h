@@ -72,6 +72,7 @@ struct Model::Impl {
   // input, qr and grouped as the linears behind them read them, where the backend lays inputs out.
   Buffer laid_input, laid_qr, laid_grouped;
   int64_t laid_input_rows = 0;  // 0: not laid out
+  Activations laid_input_as = Activations::kFp32;
   LatentList latents;
   std::vector<int32_t> host_floors, host_ends, host_final, tapped_rows;
   std::vector<uint8_t> host_dead;
@@ -150,18 +151,18 @@ struct Model::Impl {
   float* Head(const int32_t* index);
   float* Finish(const Step& step);
 
-  Activations ActivationsOf(const Matrix& w) const;
-  // The official engine never quantises the input of wo_a (spec/model.md 7).
-  Activations before_wo_a() const { return options.activations == Activations::kFp8 ? Activations::kFp32 : options.activations; }
+  Activations ActivationsOf(const Matrix& w) const { return EffectiveActivations(options.activations, w); }
   // Where attention leaves it as the backend's linear reads it; 0: as rows.
   int64_t AttendedInputBytes(const Matrix& wo_a, int64_t n) const {
-    return dev.input_bytes(wo_a, config.o_groups, before_wo_a(), n);
+    return dev.input_bytes(wo_a, config.o_groups, BeforeWoA(options.activations), n);
   }
   // Bytes of the inputs of w as the backend lays them out; 0: it reads rows.
   int64_t LaidBytes(const Matrix& w, int64_t n) const { return dev.input_bytes(w, 1, ActivationsOf(w), n); }
   bool Lays(const Matrix& w) const { return LaidBytes(w, rows.size()) > 0; }
-  // Of the rows of `input` that run, or nullptr where w reads rows.
-  const void* LaidInput(const Matrix& w) const { return laid_input_rows == rows.size() && Lays(w) ? laid_input.data() : nullptr; }
+  // Of the rows of `input` that run, or nullptr where w reads rows, or inputs that are rounded otherwise.
+  const void* LaidInput(const Matrix& w) const {
+    return laid_input_rows == rows.size() && laid_input_as == ActivationsOf(w) && Lays(w) ? laid_input.data() : nullptr;
+  }
   // inputs: in place of x, or nullptr.
   void Linear(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations);
   void Tapped(const TapFn& tap, Tap what, int64_t layer, const void* data, int64_t row_bytes) const {

@@ -7,6 +7,7 @@ namespace deepinfer::model::deepseek_v41 {
 backend::HcMixParams Model::Impl::MixOf(const HcWeights& w, const Vector& norm, const RowArray& collapse, const RowArray& new_pre,
                                         const Matrix& reader) {
   laid_input_rows = Lays(reader) ? rows.size() : 0;
+  laid_input_as = ActivationsOf(reader);
   return {.rows = rows.size(),
           .streams = config.hc_mult,
           .hidden = config.hidden_size,
@@ -23,7 +24,8 @@ backend::HcMixParams Model::Impl::MixOf(const HcWeights& w, const Vector& norm, 
           .post = post.as<float>(),
           .comb = comb.as<float>(),
           .collapsed = input.as<float>(),
-          .inputs = laid_input_rows > 0 ? laid_input.data() : nullptr};
+          .inputs = laid_input_rows > 0 ? laid_input.data() : nullptr,
+          .inputs_as = laid_input_as};
 }
 
 backend::HcExpandParams Model::Impl::ExpandOf() const {
@@ -82,7 +84,7 @@ void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
                  .topk = chosen,
                  .num_experts = config.num_experts,
                  .x = input.as<float>(),
-                 .inputs = has_shared ? LaidInput(w.shared.w1) : nullptr,
+                 .inputs = LaidInput(w.shared.w1),
                  .chosen = experts.as<int32_t>(),
                  .weights = expert_weights.as<float>(),
                  .experts = w.experts.data(),
@@ -91,7 +93,7 @@ void Model::Impl::Moe(int64_t layer, const TapFn& tap) {
                  .last = last,
                  .joins_last = last != nullptr,
                  .limit = static_cast<float>(config.swiglu_limit),
-                 .activations = ActivationsOf(w.shared.w1),
+                 .activations = options.activations,
                  .y = y});
   };
   if (branches()) {

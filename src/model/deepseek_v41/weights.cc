@@ -11,6 +11,7 @@
 namespace deepinfer::model::deepseek_v41 {
 namespace {
 
+using backend::Activations;
 using backend::Buffer;
 using backend::WeightFormat;
 using checkpoint::StoredMatrix;
@@ -18,8 +19,9 @@ using checkpoint::StoredMatrix;
 class Binder {
  public:
   // `config`: of the layers to bind; the checkpoint's own, or that of its draft.
-  Binder(const checkpoint::Checkpoint& checkpoint, const checkpoint::ModelConfig& config, backend::Backend& backend)
-      : checkpoint_(checkpoint), config_(config), backend_(backend) {}
+  Binder(const checkpoint::Checkpoint& checkpoint, const checkpoint::ModelConfig& config, backend::Backend& backend,
+         Activations activations)
+      : checkpoint_(checkpoint), config_(config), backend_(backend), activations_(activations) {}
 
   Result<Weights> Bind(std::span<const int32_t> compressed_ids);
   Result<DraftWeights> BindDraft(const Weights& trunk);
@@ -35,7 +37,10 @@ class Binder {
   Status BindHc(const std::string& name, HcWeights* w);
   Status BindExpert(const std::string& p, backend::ExpertWeights* w);
 
-  Status Bind(const std::string& name, Matrix* matrix, bool is_table = false);
+  Matrix HostMatrix(const std::string& name) const;
+  Status Bind(const std::string& name, Matrix* matrix) { return Bind(name, activations_, matrix); }
+  // A matrix whose inputs are rounded in a way of their own.
+  Status Bind(const std::string& name, Activations activations, Matrix* matrix);
   Status Bind(const std::string& name, Vector* vector);
   Status Put(const std::vector<float>& values, Vector* vector);
   std::vector<float> Floats(const std::string& name) const;
@@ -48,9 +53,10 @@ class Binder {
   const checkpoint::Checkpoint& checkpoint_;
   const checkpoint::ModelConfig& config_;
   backend::Backend& backend_;
+  const Activations activations_;
 };
 
-Status Binder::Bind(const std::string& name, Matrix* matrix, bool is_table) {
+Matrix Binder::HostMatrix(const std::string& name) const {
   const StoredMatrix stored = checkpoint_.Matrix(name);
   Matrix host{.rows = stored.rows,
               .cols = stored.columns,
@@ -70,7 +76,11 @@ Status Binder::Bind(const std::string& name, Matrix* matrix, bool is_table) {
       host.format = WeightFormat::kFp4Row32;
       break;
   }
-  DI_ASSIGN_OR_RETURN(*matrix, is_table ? backend_.BindTable(host) : backend_.BindMatrix(host));
+  return host;
+}
+
+Status Binder::Bind(const std::string& name, Activations activations, Matrix* matrix) {
+  DI_ASSIGN_OR_RETURN(*matrix, backend_.BindMatrix(HostMatrix(name), activations));
   return Status();
 }
 
@@ -101,25 +111,25 @@ Status Binder::BindHc(const std::string& name, HcWeights* w) {
   DI_ASSIGN_OR_RETURN(w->fn, backend_.BindMatrix({.format = WeightFormat::kF32,
                                                   .rows = fn.shape[0],
                                                   .cols = fn.shape[1],
-                                                  .data = fn.data}));
+                                                  .data = fn.data},
+                                                 Activations::kFp32));
   DI_RETURN_IF_ERROR(Bind(name + "_base", &w->base));
   return Bind(name + "_scale", &w->scale);
 }
 
 Status Binder::BindAttention(const std::string& p, int64_t layer, AttentionWeights* w) {
-  for (auto [name, matrix] : {std::pair{"wq_a", &w->wq_a}, {"wq_b", &w->wq_b}, {"wkv", &w->wkv}, {"wo_a", &w->wo_a},
-                              {"wo_b", &w->wo_b}}) {
+  for (auto [name, matrix] : {std::pair{"wq_a", &w->wq_a}, {"wq_b", &w->wq_b}, {"wkv", &w->wkv}, {"wo_b", &w->wo_b}}) {
     DI_RETURN_IF_ERROR(Bind(p + name, matrix));
   }
+  DI_RETURN_IF_ERROR(Bind(p + "wo_a", BeforeWoA(activations_), &w->wo_a));
   DI_RETURN_IF_ERROR(Bind(p + "q_norm.weight", &w->q_norm));
   DI_RETURN_IF_ERROR(Bind(p + "kv_norm.weight", &w->kv_norm));
   DI_RETURN_IF_ERROR(Bind(p + "attn_sink", &w->sink));
   if (config_.IsKvSource(layer)) {
     CompressorWeights& c = w->compressor.emplace();
-    DI_RETURN_IF_ERROR(Bind(p + "compressor.wkv", &c.wkv));
-    if (config_.compress_ratios[static_cast<size_t>(layer)] > 1) {
-      DI_RETURN_IF_ERROR(Bind(p + "compressor.wgate", &c.wgate.emplace()));
-    }
+    const bool gated = config_.compress_ratios[static_cast<size_t>(layer)] > 1;
+    DI_RETURN_IF_ERROR(Bind(p + "compressor.wkv", gated ? kBeforeGatedCompressor : activations_, &c.wkv));
+    if (gated) DI_RETURN_IF_ERROR(Bind(p + "compressor.wgate", kBeforeGatedCompressor, &c.wgate.emplace()));
     DI_RETURN_IF_ERROR(Bind(p + "compressor.norm.weight", &c.norm));
     DI_RETURN_IF_ERROR(Bind(p + "indexer.wk", &c.index_wk));
     DI_RETURN_IF_ERROR(Bind(p + "indexer.k_norm.weight", &c.index_norm));
@@ -151,7 +161,7 @@ Status Binder::BindMoe(const std::string& p, MoeWeights* w) {
 
 Status Binder::BindEngram(const std::string& p, int64_t layer, EngramWeights* w) {
   const checkpoint::EngramConfig& config = config_.engram;
-  DI_RETURN_IF_ERROR(Bind(p + "embed", &w->table, /*is_table=*/true));
+  DI_ASSIGN_OR_RETURN(w->table, backend_.BindTable(HostMatrix(p + "embed")));
   DI_RETURN_IF_ERROR(Bind(p + "wkv", &w->wkv));
   std::vector<float> product = Floats(p + "q_weight");
   const std::vector<float> k_weight = Floats(p + "k_weight");
@@ -193,10 +203,10 @@ Status Binder::BindConfidence(const std::string& name, DraftWeights* w) {
   const StoredMatrix proj = checkpoint_.Matrix(name);
   DI_CHECK(proj.format == StoredMatrix::Format::kBF16 && proj.rows == 1 && proj.columns > config_.hidden_size);
   Matrix part{.format = WeightFormat::kBf16, .rows = 1, .cols = config_.hidden_size, .data = proj.weight};
-  DI_ASSIGN_OR_RETURN(w->confidence_hidden, backend_.BindMatrix(part));
+  DI_ASSIGN_OR_RETURN(w->confidence_hidden, backend_.BindMatrix(part, Activations::kFp32));
   part.data = proj.weight + MatrixRowBytes(part);
   part.cols = proj.columns - config_.hidden_size;
-  DI_ASSIGN_OR_RETURN(w->confidence_markov, backend_.BindMatrix(part));
+  DI_ASSIGN_OR_RETURN(w->confidence_markov, backend_.BindMatrix(part, Activations::kFp32));
   return Status();
 }
 
@@ -243,9 +253,9 @@ Status BeginBinding(const checkpoint::Checkpoint& checkpoint, backend::Backend& 
 }  // namespace
 
 Result<Weights> BindWeights(const checkpoint::Checkpoint& checkpoint, std::span<const int32_t> compressed_ids,
-                            backend::Backend& backend, backend::BindStats* stats) {
+                            backend::Backend& backend, Activations activations, backend::BindStats* stats) {
   DI_RETURN_IF_ERROR(BeginBinding(checkpoint, backend));
-  Result<Weights> weights = Binder(checkpoint, checkpoint.config(), backend).Bind(compressed_ids);
+  Result<Weights> weights = Binder(checkpoint, checkpoint.config(), backend, activations).Bind(compressed_ids);
   const Result<backend::BindStats> done = backend.EndBinding();
   if (!weights.ok()) return weights.status();
   DI_RETURN_IF_ERROR(done.status());
@@ -270,11 +280,11 @@ checkpoint::ModelConfig DraftStackConfig(const checkpoint::ModelConfig& trunk) {
 }
 
 Result<DraftWeights> BindDraftWeights(const checkpoint::Checkpoint& checkpoint, const Weights& trunk,
-                                      backend::Backend& backend) {
+                                      backend::Backend& backend, Activations activations) {
   if (!checkpoint.has_draft()) return Error(Code::kNotFound, "the checkpoint has no draft model (mtp.*)");
   const checkpoint::ModelConfig config = DraftStackConfig(checkpoint.config());
   DI_RETURN_IF_ERROR(BeginBinding(checkpoint, backend));
-  Result<DraftWeights> weights = Binder(checkpoint, config, backend).BindDraft(trunk);
+  Result<DraftWeights> weights = Binder(checkpoint, config, backend, activations).BindDraft(trunk);
   const Result<backend::BindStats> done = backend.EndBinding();
   if (weights.ok() && !done.ok()) return done.status();
   return weights;

@@ -25,6 +25,14 @@ class Vector {
   backend::Buffer buffer_;
 };
 
+// What the input of a matrix is rounded to where that is not what the pass says (spec/model.md 7).
+// The official engine never quantises the input of wo_a.
+constexpr backend::Activations BeforeWoA(backend::Activations activations) {
+  return activations == backend::Activations::kFp8 ? backend::Activations::kBf16 : activations;
+}
+// It keeps both products of a compressor with a gate in fp32.
+inline constexpr backend::Activations kBeforeGatedCompressor = backend::Activations::kFp32;
+
 // One hyper-connection site.
 struct HcWeights {
   Matrix fn;
@@ -99,14 +107,15 @@ struct DraftWeights {
 checkpoint::ModelConfig DraftStackConfig(const checkpoint::ModelConfig& trunk);
 
 // Binds everything but draft and vision. `compressed_ids` is the Engram's token map (tokenizer/compressed_vocab.h); it is
-// empty where the model has no Engram. `stats`: what it took. Errors: as the checkpoint's; kResourceExhausted when the device is full.
+// empty where the model has no Engram. `activations`: of the passes that will read the weights (Backend::BindMatrix). `stats`: what it
+// took. Errors: as the checkpoint's; kResourceExhausted when the device is full.
 Result<Weights> BindWeights(const checkpoint::Checkpoint& checkpoint, std::span<const int32_t> compressed_ids,
-                            backend::Backend& backend, backend::BindStats* stats = nullptr);
+                            backend::Backend& backend, backend::Activations activations, backend::BindStats* stats = nullptr);
 
 // Binds the draft (mtp.*); embedding and head are those of `trunk`, the weights of the same checkpoint on the same
 // backend. Errors: kNotFound where the checkpoint has no draft (its warnings say why); kResourceExhausted.
 Result<DraftWeights> BindDraftWeights(const checkpoint::Checkpoint& checkpoint, const Weights& trunk,
-                                      backend::Backend& backend);
+                                      backend::Backend& backend, backend::Activations activations);
 
 // Inverse frequencies in fp32 (spec/checkpoint.md 5): 1 / theta^(2i / rope_dim), blended with YaRN if it is given.
 std::vector<float> RopeFrequencies(double theta, int64_t rope_dim, const checkpoint::YarnConfig* yarn);

@@ -14,7 +14,7 @@ void Attention(Context& context, const AttentionParams& p) {
   plain.out = context.Take<float>(p.rows * width);
   if (plain.out == nullptr) return;
   PlainAttention(context, plain);
-  PackInputs(context, {.x = plain.out, .x_stride = width, .rows = p.rows, .cols = width, .activations = Activations::kBf16,
+  PackInputs(context, {.x = plain.out, .x_stride = width, .rows = p.rows, .cols = width, .form = LaidForm(Activations::kBf16),
                        .into = p.inputs});
 }
 

@@ -23,7 +23,6 @@
 #include "backend/cuda/attention/sparse_query_sm90.cuh"
 #include "backend/cuda/attention/sparse_store_sm90.cuh"
 #include "backend/cuda/attention/split_launch.h"
-#include "backend/cuda/linear/inputs.h"
 
 namespace deepinfer::backend::cuda {
 namespace {
@@ -287,7 +286,7 @@ SparseParams Prepare(const AttentionParams& p) {
     sparse.scale_units = static_cast<uint32_t>(p.latent_cache.latent_scales_offset() / 16);
     sparse.block_units = static_cast<uint32_t>(p.latent_cache.block_bytes() / 16);
   }
-  if (p.inputs != nullptr) sparse.input_part_bytes = InputsAt(p.inputs, p.rows, Activations::kBf16).part_bytes;
+  if (p.inputs != nullptr) sparse.input_part_bytes = PartBytes(p.rows);
   return sparse;
 }
 

@@ -9,6 +9,10 @@
 // accumulator starts at zero and takes steps of 16 inputs in ascending order, per step the parts high, middle, low. Spans
 // are added in ascending order in fp32. Neither the number of tokens nor the tile shape enters, nor whether one block
 // multiplies all spans of its outputs or several blocks one each.
+//
+// Aligned formats (packed.h): weights and inputs are e4m3. A tensor-core accumulator starts at zero for each run of kPromoteChunks
+// chunks of 128 inputs (the last run may be shorter) and takes steps of 32 in ascending order; runs are added in ascending order in
+// fp32, and the sum is multiplied once, with the product of the scales of its two rows, a power of two.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +39,7 @@ struct GemmParams {
   int32_t problem_matrices = 1;              // 2: gate and up, side by side in y, or joined by kSwiGlu
   const uint8_t* matrix = nullptr;           // the one matrix where `matrices` is nullptr
   int32_t num_chunks = 0;                    // of a matrix row
+  int64_t tile_bytes = 0;                    // TileBytes()
   int32_t spans = 1;                         // kSwiGlu: 1
   int32_t span_items = 1;                    // `spans` where each is a work item of its own, else 1
   int32_t problem_rows = 0;                  // outputs of a problem's matrix; in `matrix` problem g has [g, g + 1) * problem_rows
@@ -43,6 +48,7 @@ struct GemmParams {
   int32_t band = 1;                          // row blocks whose items for all token tiles come before those of the next
   const uint8_t* inputs = nullptr;           // packed activations, [chunk][part][row group] atoms
   int64_t part_bytes = 0;                    // row groups * 1024
+  const float* row_scales = nullptr;         // aligned formats: [rows, padded to 8], of the inputs
   int32_t parts = 1;                         // kSwiGlu: 1
   int32_t problem_chunks = 0;                // problem g's inputs begin at chunk g * problem_chunks; 0: shared
   const TokenTile* token_tiles = nullptr;    // device, [num_token_tiles]; nullptr: every problem takes all rows
@@ -63,6 +69,7 @@ struct GemmParams {
 struct GemmConfig {
   int tokens;  // of a token tile at most, a multiple of 8; a tile is multiplied with as few columns as its tokens need
   bool split;  // spans are work items: their sums are joined afterwards
+  int tiles;   // of outputs that a block multiplies side by side
 };
 inline constexpr int kTokensWide = 128;   // of a tile at most
 inline constexpr int kTokensFew = 64;     // at most with a finer choice of widths, and for items of one span with three parts
@@ -73,18 +80,10 @@ inline constexpr int kTokensFewest = 32;  // at most for the narrowest kernel th
 inline constexpr int kBlockTiles = 4;
 inline constexpr int kBlockTilesTotals = 2;
 // `totals`: a block adds up spans.
+// Of formats that are not aligned.
 constexpr int BlockTiles(int tokens, int parts, bool totals) {
   return totals && (parts == 1 || tokens > kTokensFewest) ? kBlockTilesTotals : kBlockTiles;
 }
-
-// Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.
-// `tiles` are the output tiles of the whole op, `num_chunks` those of a row.
-int Spans(int64_t tiles, int64_t num_chunks, int parts);
-// So many spans instead, whatever the shape; 0: as usual. For a benchmark of what the contract costs.
-void TestOnlySetSpans(int spans);
-
-// Most tokens of a tile.
-constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 && !totals ? kTokensFew : kTokensWide; }
 
 // What ChooseGemm asks about a product: `tiles` and `num_chunks` as above, `rows` tokens of each of `problems` problems.
 struct GemmShape {
@@ -95,7 +94,24 @@ struct GemmShape {
   int parts = 1;
   WeightFormat format = WeightFormat::kBf16;
   bool can_split = true;
+  bool pairs = false;  // gate and up side by side in a block
 };
+
+// Spans of a matrix: belongs to the contract, so it is a function of the model's shapes and the activation type alone.
+// `tiles` are the output tiles of the whole op, `num_chunks` those of a row.
+int Spans(int64_t tiles, int64_t num_chunks, int parts);
+// One for aligned formats.
+int Spans(const GemmShape& shape);
+// So many spans instead, whatever the shape; 0: as usual. For a benchmark of what the contract costs.
+void TestOnlySetSpans(int spans);
+
+// Aligned formats: chunks whose products the tensor core sums up before they are added to the totals in fp32. Its sums of FP8 products
+// keep some 14 bits.
+inline constexpr int kPromoteChunks = 2;
+
+// Most tokens of a tile.
+constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 && !totals ? kTokensFew : kTokensWide; }
+
 GemmConfig ChooseGemm(const GemmShape& shape);
 
 // Shared memory of a block: the stages of the pipeline. A stage holds one, two or four chunks of inputs: [chunk][part][tokens] atoms, then
@@ -111,5 +127,7 @@ struct GemmMemory {
 };
 // Where a block adds up spans its stages hold one chunk.
 GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals);
+// Of an aligned format, for blocks of `tiles` tiles.
+GemmMemory PlanAlignedMemory(int tokens, WeightFormat format, int tiles);
 
 }  // namespace deepinfer::backend::cuda

@@ -43,6 +43,59 @@ double Cycles(const GemmShape& shape, int64_t spans, int tokens, bool split) {
   return rounds * (chunks * chunk + 2000) + ends;
 }
 
+// Tokens of a tile where a row of tiles has `most` at most.
+int TileTokens(const GemmShape& shape, int most) {
+  return static_cast<int>(std::min<int64_t>(CeilDiv(std::max<int64_t>(shape.rows, 1), kGroupRows) * kGroupRows, most));
+}
+
+// The same for aligned formats, with `tiles` tiles a block.
+double AlignedCycles(const GemmShape& shape, int tokens, int tiles) {
+  const int64_t items = CeilDiv(shape.tiles, tiles) * CeilDiv(shape.rows, tokens);
+  const double rounds = static_cast<double>(CeilDiv(items, kMultiprocessors));
+  const double columns = std::max(static_cast<double>(std::min<int64_t>(shape.rows, tokens)), 16.0);
+  const double bytes = columns * 128 + tiles * ChunkBytes(shape.format);
+  const double busy = static_cast<double>(std::min(items, kMultiprocessors)) / kMultiprocessors;
+  const double chunk = std::max({300.0 + 60 * tiles, 2 * columns * tiles, bytes / std::min(60.0, 33.0 / busy)});
+  return rounds * (static_cast<double>(shape.num_chunks) * chunk + 2000);
+}
+
+GemmConfig ChooseAligned(const GemmShape& shape) {
+  GemmConfig best{TileTokens(shape, kTokensWide), false, kBlockTiles};
+  double least = AlignedCycles(shape, best.tokens, best.tiles);
+  for (const int tokens : {TileTokens(shape, kTokensFew), TileTokens(shape, kTokensFewest)}) {
+    for (const int tiles : {4, 2, 1}) {
+      if (shape.pairs && tiles == 1) continue;
+      const double cycles = AlignedCycles(shape, tokens, tiles);
+      if (cycles < least) {
+        least = cycles;
+        best = {tokens, false, tiles};
+      }
+    }
+  }
+  return best;
+}
+
+// As many stages as fit, of `chunks_max` chunks or fewer.
+GemmMemory Plan(int tokens, int weight_bytes, int parts, int chunks_max) {
+  constexpr int kStagesGood = 4, kTokenBytes = kAtomBytes / kGroupRows;
+  GemmMemory memory{};
+  memory.part_bytes = tokens * kTokenBytes;
+  // A product reads as many tokens as it is wide, of the last part of the last stage too.
+  const int width = tokens <= kTokensFew ? kTokensFew : kTokensWide;
+  const int behind = std::max(width * kTokenBytes - memory.part_bytes - weight_bytes, 0);
+  // One atom for the barriers, one for the alignment of the whole.
+  const int room = kSharedBytesMax - 2 * kAtomBytes - behind;
+  memory.stage_chunks = chunks_max;
+  for (; memory.stage_chunks > 0; memory.stage_chunks /= 2) {
+    const int bytes = memory.stage_chunks * (parts * memory.part_bytes + weight_bytes);
+    memory.stage_bytes = (bytes + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
+    memory.num_stages = std::min(room / memory.stage_bytes, kStagesMax);
+    if (memory.num_stages >= kStagesGood || memory.stage_chunks == 1) break;
+  }
+  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes + behind;
+  return memory;
+}
+
 }  // namespace
 
 void TestOnlySetSpans(int spans) { forced_spans = spans; }
@@ -55,43 +108,35 @@ int Spans(int64_t tiles, int64_t num_chunks, int parts) {
   return static_cast<int>(spans);
 }
 
+int Spans(const GemmShape& shape) { return IsAligned(shape.format) ? 1 : Spans(shape.tiles, shape.num_chunks, shape.parts); }
+
 GemmConfig ChooseGemm(const GemmShape& shape) {
-  const int64_t spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
-  const auto rounded = [&](int most) {
-    return static_cast<int>(std::min<int64_t>(CeilDiv(std::max<int64_t>(shape.rows, 1), kGroupRows) * kGroupRows, most));
+  if (IsAligned(shape.format)) return ChooseAligned(shape);
+  const int64_t spans = Spans(shape);
+  const auto rounded = [&](int most) { return TileTokens(shape, most); };
+  const auto config = [&](int tokens, bool split) {
+    return GemmConfig{tokens, split, BlockTiles(tokens, shape.parts, spans > 1 && !split)};
   };
-  GemmConfig best{rounded(TileTokensMax(shape.parts, spans > 1)), false};
+  GemmConfig best = config(rounded(TileTokensMax(shape.parts, spans > 1)), false);
   if (spans == 1 || !shape.can_split || spans * shape.tiles * kTileRows * shape.rows * 4 > kSpanBytesMax) return best;
   double least = Cycles(shape, spans, best.tokens, false);
   for (const int tokens : {rounded(TileTokensMax(shape.parts, false)), rounded(kTokensFew)}) {
     const double cycles = Cycles(shape, spans, tokens, true);
     if (cycles < least) {
       least = cycles;
-      best = {tokens, true};
+      best = config(tokens, true);
     }
   }
   return best;
 }
 
 GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals) {
-  constexpr int kStagesGood = 4, kTokenBytes = kChunkCols * 2;
-  const int weight_bytes = BlockTiles(tokens, parts, totals) * ChunkBytes(format);
-  GemmMemory memory{};
-  memory.part_bytes = tokens * kTokenBytes;
-  // A product reads as many tokens as it is wide, of the last part of the last stage too.
-  const int width = tokens <= kTokensFew ? kTokensFew : kTokensWide;
-  const int behind = std::max(width * kTokenBytes - memory.part_bytes - weight_bytes, 0);
-  // One atom for the barriers, one for the alignment of the whole.
-  const int room = kSharedBytesMax - 2 * kAtomBytes - behind;
-  memory.stage_chunks = totals || tokens > kTokensFew ? 1 : tokens > kTokensFewest ? 2 : 4;
-  for (; memory.stage_chunks > 0; memory.stage_chunks /= 2) {
-    const int bytes = memory.stage_chunks * (parts * memory.part_bytes + weight_bytes);
-    memory.stage_bytes = (bytes + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
-    memory.num_stages = std::min(room / memory.stage_bytes, kStagesMax);
-    if (memory.num_stages >= kStagesGood || memory.stage_chunks == 1) break;
-  }
-  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes + behind;
-  return memory;
+  const int chunks_max = totals || tokens > kTokensFew ? 1 : tokens > kTokensFewest ? 2 : 4;
+  return Plan(tokens, BlockTiles(tokens, parts, totals) * ChunkBytes(format), parts, chunks_max);
+}
+
+GemmMemory PlanAlignedMemory(int tokens, WeightFormat format, int tiles) {
+  return Plan(tokens, tiles * ChunkBytes(format), 1, 1);
 }
 
 }  // namespace deepinfer::backend::cuda

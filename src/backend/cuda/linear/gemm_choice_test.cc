@@ -55,6 +55,44 @@ TEST(GemmChoice, StagesFitSharedMemory) {
   }
 }
 
+constexpr WeightFormat kAligned[] = {WeightFormat::kFp8Aligned, WeightFormat::kFp4Aligned};
+
+TEST(GemmChoice, AlignedFormatsHaveOneSpanAndAKernelThatFits) {
+  for (const WeightFormat format : kAligned) {
+    for (const int64_t tiles : {1, 8, 20, 36, 72, 80, 512, 72 * 384}) {
+      for (const int64_t chunks : {8, 10, 18, 40, 64}) {
+        for (const int64_t rows : {1, 8, 9, 31, 32, 33, 64, 65, 128, 256, 4096}) {
+          for (const bool pairs : {false, true}) {
+            const GemmShape shape{.tiles = tiles, .num_chunks = chunks, .rows = rows, .format = format, .pairs = pairs};
+            EXPECT_EQ(Spans(shape), 1);
+            const GemmConfig config = ChooseGemm(shape);
+            EXPECT_FALSE(config.split);
+            EXPECT_EQ(config.tokens % 8, 0);
+            EXPECT_LE(config.tokens, kTokensWide);
+            EXPECT_TRUE(config.tiles == 4 || (config.tokens <= kTokensFew && (config.tiles == 2 || (config.tiles == 1 && !pairs))));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GemmChoice, StagesOfAlignedFormatsFitSharedMemory) {
+  for (const WeightFormat format : kAligned) {
+    for (int tokens = 8; tokens <= kTokensWide; tokens += 8) {
+      for (const int tiles : {1, 2, 4}) {
+        const GemmMemory memory = PlanAlignedMemory(tokens, format, tiles);
+        EXPECT_GT(memory.num_stages, kPromoteChunks) << tokens << " tokens, " << tiles << " tiles";  // a run is multiplied twice
+        EXPECT_LE(memory.num_stages, kStagesMax);
+        EXPECT_LE(memory.total_bytes, kSharedBytesMax);
+        // What the widest product of the last chunk reads.
+        const int last = memory.num_stages * memory.stage_bytes - tiles * ChunkBytes(format) - memory.part_bytes;
+        EXPECT_LE(last + (tokens <= kTokensFew ? kTokensFew : kTokensWide) * 128, memory.total_bytes);
+      }
+    }
+  }
+}
+
 TEST(GemmChoice, PublishedShapes) {
   EXPECT_EQ(Spans(72 * 384, 80, 1), 1);  // the experts' gate and up, bf16 or FP8 activations
   EXPECT_EQ(Spans(72 * 384, 80, 3), 5);  // the same, fp32 activations

@@ -12,8 +12,7 @@
 namespace deepinfer::backend::cuda {
 
 template <typename Traits>
-void LaunchInstance(Context& context, const GemmParams& p, int num_items) {
-  const GemmMemory memory = PlanMemory(p.tile_tokens, Traits::kFormat, p.parts, Traits::kTotals);
+void LaunchInstance(Context& context, const GemmParams& p, const GemmMemory& memory, int num_items) {
   DI_CHECK(memory.num_stages >= 2 && p.tile_tokens % kGroupRows == 0);
   DI_CHECK(p.block_tiles == Traits::kTiles && p.parts == Traits::kParts && p.tile_tokens <= Traits::Columns::kMost);
   DI_CHECK(Traits::kTotals || p.span_items == p.spans);
@@ -22,6 +21,11 @@ void LaunchInstance(Context& context, const GemmParams& p, int num_items) {
                  "matrix kernel: shared memory");
   const auto blocks = static_cast<unsigned>(std::min(num_items, context.num_sms()));
   LaunchAfter(context, GemmKernel<Traits>, blocks, Traits::kThreads, static_cast<size_t>(memory.total_bytes), p, memory, num_items);
+}
+
+template <typename Traits>
+void LaunchInstance(Context& context, const GemmParams& p, int num_items) {
+  LaunchInstance<Traits>(context, p, PlanMemory(p.tile_tokens, Traits::kFormat, p.parts, Traits::kTotals), num_items);
 }
 
 template <WeightFormat kFormat>
@@ -37,6 +41,20 @@ void LaunchGemm(Context& context, const GemmParams& p, int num_items) {
     return LaunchInstance<GemmKernelTraits<kFormat, 3, true, Widths<8, 16, kTokensFewest>>>(context, p, num_items);
   }
   LaunchInstance<GemmKernelTraits<kFormat, 3, true, Widths<kTokensFew, kTokensWide>>>(context, p, num_items);
+}
+
+template <WeightFormat kFormat>
+void LaunchAligned(Context& context, const GemmParams& p, int num_items) {
+  DI_CHECK(p.spans == 1 && p.packed_y == nullptr);
+  const GemmMemory memory = PlanAlignedMemory(p.tile_tokens, kFormat, p.block_tiles);
+  using Few = Widths<8, 16, 32, kTokensFew>;
+  if (p.tile_tokens > kTokensFew) return LaunchInstance<AlignedTraits<kFormat, 4, 2, Widths<kTokensWide>>>(context, p, memory, num_items);
+  if (p.block_tiles == 4 && p.tile_tokens > kTokensFewest) {
+    return LaunchInstance<AlignedTraits<kFormat, 4, 1, Widths<40, kTokensFew>>>(context, p, memory, num_items);
+  }
+  if (p.block_tiles == 4) return LaunchInstance<AlignedTraits<kFormat, 4, 1, Widths<8, 16, kTokensFewest>>>(context, p, memory, num_items);
+  if (p.block_tiles == 2) return LaunchInstance<AlignedTraits<kFormat, 2, 1, Few>>(context, p, memory, num_items);
+  LaunchInstance<AlignedTraits<kFormat, 1, 1, Few>>(context, p, memory, num_items);
 }
 
 }  // namespace deepinfer::backend::cuda

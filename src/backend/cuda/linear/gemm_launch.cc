@@ -16,17 +16,22 @@ void Launch(Context& context, WeightFormat format, const GemmParams& p) {
       return LaunchGemmFp8(context, p, num_items);
     case WeightFormat::kFp4Row32:
       return LaunchGemmFp4(context, p, num_items);
+    case WeightFormat::kFp8Aligned:
+      return LaunchGemmFp8Aligned(context, p, num_items);
+    case WeightFormat::kFp4Aligned:
+      return LaunchGemmFp4Aligned(context, p, num_items);
     default:
       DI_CHECK(false);
   }
 }
 
-// What the shape decides. split: spans are items.
-void SetItems(const GemmShape& shape, int tokens, bool split, GemmParams& p) {
-  p.spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
-  p.span_items = split ? p.spans : 1;
-  p.tile_tokens = tokens;
-  p.block_tiles = BlockTiles(tokens, shape.parts, p.span_items < p.spans);
+// What the shape and the choice of a kernel decide.
+void SetItems(const GemmShape& shape, const GemmConfig& config, GemmParams& p) {
+  p.spans = Spans(shape);
+  p.span_items = config.split ? p.spans : 1;
+  p.tile_tokens = config.tokens;
+  p.block_tiles = config.tiles;
+  p.tile_bytes = TileBytes(shape.format, shape.num_chunks * ChunkCols(shape.format));
   // A problem whose outputs do not begin on a tile can touch one tile more.
   int tiles = (p.problem_rows + kTileRows - 1) / kTileRows;
   if (p.matrices == nullptr && shape.problems > 1 && p.problem_rows % kTileRows != 0) ++tiles;
@@ -38,7 +43,7 @@ void SetItems(const GemmShape& shape, int tokens, bool split, GemmParams& p) {
 }
 
 void Run(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
-  SetItems(shape, config.tokens, config.split, p);
+  SetItems(shape, config, p);
   p.problem_token_tiles = (p.rows + config.tokens - 1) / config.tokens;
   p.num_token_tiles = static_cast<int32_t>(shape.problems) * p.problem_token_tiles;
   Launch(context, shape.format, p);
@@ -48,7 +53,7 @@ void Run(Context& context, const GemmShape& shape, const GemmConfig& config, Gem
 SpanSums RunApart(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
   const int64_t outputs = p.matrices == nullptr ? p.problem_rows * shape.problems : int64_t{p.problem_rows} * p.problem_matrices;
   SpanSums sums{.row_stride = outputs, .span_stride = p.rows * outputs};
-  if (config.split) sums.spans = Spans(shape.tiles, shape.num_chunks, shape.parts);
+  if (config.split) sums.spans = Spans(shape);
   p.y = context.Take<float>(sums.spans * sums.span_stride);
   p.y_stride = outputs;
   p.span_y = sums.span_stride;
@@ -60,12 +65,15 @@ SpanSums RunApart(Context& context, const GemmShape& shape, const GemmConfig& co
 }  // namespace
 
 void RunGroupedGemm(Context& context, const GemmShape& shape, GemmParams p, int tokens) {
-  SetItems(shape, tokens, false, p);
+  const int tiles = IsAligned(shape.format) ? kBlockTiles : BlockTiles(tokens, shape.parts, Spans(shape) > 1);
+  SetItems(shape, {tokens, false, tiles}, p);
   Launch(context, shape.format, p);
 }
 
 void RunGemm(Context& context, const GemmShape& shape, GemmParams p) {
-  const GemmConfig config = ChooseGemm(shape);
+  GemmShape of_epilogue = shape;
+  of_epilogue.pairs = p.epilogue == Epilogue::kSwiGlu;
+  const GemmConfig config = ChooseGemm(of_epilogue);
   if (!config.split) return Run(context, shape, config, p);
   float* y = p.y;
   const int64_t y_stride = p.y_stride;

@@ -32,5 +32,7 @@ void JoinSpans(Context& context, const SpanSums& sums, int64_t rows, int64_t out
 void LaunchGemmBf16(Context& context, const GemmParams& p, int num_items);
 void LaunchGemmFp8(Context& context, const GemmParams& p, int num_items);
 void LaunchGemmFp4(Context& context, const GemmParams& p, int num_items);
+void LaunchGemmFp8Aligned(Context& context, const GemmParams& p, int num_items);
+void LaunchGemmFp4Aligned(Context& context, const GemmParams& p, int num_items);
 
 }  // namespace deepinfer::backend::cuda

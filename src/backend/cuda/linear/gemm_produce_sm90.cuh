@@ -91,7 +91,7 @@ struct Producer {
       const GemmItem item = GemmItem::Find(p, index);
       if (item.rows <= 0) continue;
       const int tile = warp < Traits::kTiles ? item.Tile(p, warp) : -1;
-      const Source from = {tile < 0 ? nullptr : item.TileData(p, warp, tile, Traits::kChunk),
+      const Source from = {tile < 0 ? nullptr : item.TileData(p, warp, tile),
                            p.inputs + int64_t{item.first_row / kGroupRows} * kAtomBytes +
                                int64_t{item.problem} * p.problem_chunks * kParts * p.part_bytes,
                            static_cast<uint32_t>((item.rows + kGroupRows - 1) / kGroupRows * kAtomBytes)};

@@ -30,13 +30,30 @@ struct GemmKernelTraits {
   static constexpr bool kTotals = kTotals_;
   using Columns = Columns_;
   static constexpr int kTiles = BlockTiles(Columns::kMost, kParts, kTotals);
-  static constexpr int kThreads = (kTiles + 1) * kWarpgroup;  // a consumer warpgroup a tile, and the producers
+  static constexpr int kWarpgroups = kTiles;  // of consumers, a tile each
+  static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;
   // The producer leaves its registers to the consumers. A block starts with what 64K registers give every thread, in
   // steps of 8; asking for more than that in all would wait for ever.
   static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kConsumerRegisters = kTiles == kBlockTiles ? 112 : 232;
   static constexpr int kProducerRegisters = 32;
   static_assert(kTiles * kConsumerRegisters + kProducerRegisters <= (kTiles + 1) * kStartRegisters);
+  static constexpr int kChunk = ChunkBytes(kFormat);
+};
+
+// Of an aligned format: a consumer warpgroup has kOwnTiles tiles.
+template <WeightFormat kFormat_, int kTiles_, int kOwnTiles_, typename Columns_>
+struct AlignedTraits {
+  static constexpr WeightFormat kFormat = kFormat_;
+  static constexpr int kParts = 1;
+  static constexpr bool kTotals = false;
+  using Columns = Columns_;
+  static constexpr int kTiles = kTiles_, kOwnTiles = kOwnTiles_, kWarpgroups = kTiles / kOwnTiles;
+  static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;
+  static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kConsumerRegisters = kWarpgroups == 4 ? 112 : 240;
+  static constexpr int kProducerRegisters = kWarpgroups == 4 ? 32 : 24;
+  static_assert(kWarpgroups * kConsumerRegisters + kProducerRegisters <= (kWarpgroups + 1) * kStartRegisters);
   static constexpr int kChunk = ChunkBytes(kFormat);
 };
 
@@ -65,6 +82,9 @@ struct Ring {
       phase ^= 1;
     }
   }
+
+  // The stage before.
+  __device__ int Before(int num_stages) const { return (stage == 0 ? num_stages : stage) - 1; }
 };
 
 // One work item: the token tile, the outputs and the spans that the block computes.
@@ -112,9 +132,9 @@ struct GemmItem {
     return absolute * kTileRows < first + p.problem_rows ? absolute : -1;
   }
 
-  __device__ const uint8_t* TileData(const GemmParams& p, int warpgroup, int tile, int chunk_bytes) const {
+  __device__ const uint8_t* TileData(const GemmParams& p, int warpgroup, int tile) const {
     const uint8_t* base = p.matrices == nullptr ? p.matrix : p.matrices[problem * p.problem_matrices + MatrixOf(p, warpgroup)];
-    return base + int64_t{tile} * p.num_chunks * chunk_bytes;
+    return base + tile * p.tile_bytes;
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include <cuda_runtime.h>
 
+#include "backend/cuda/linear/gemm_aligned_sm90.cuh"
 #include "backend/cuda/linear/gemm_multiply_sm90.cuh"
 #include "backend/cuda/linear/gemm_produce_sm90.cuh"
 #include "backend/cuda/linear/gemm_store_sm90.cuh"
@@ -89,26 +90,32 @@ struct Consumer {
 template <typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     GemmKernel(const __grid_constant__ GemmParams p, const GemmMemory memory, int num_items) {
+  constexpr int kConsumerWarps = Traits::kWarpgroups * (kWarpgroup / kWarp);
   extern __shared__ uint8_t raw[];
   const uint32_t base = (ptx::SharedAddress(raw) + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
   const GemmShared shared = {__shfl_sync(kAllLanes, base, 0), memory};
   if (threadIdx.x == 0) {
     for (int i = 0; i < memory.num_stages; ++i) {
       ptx::BarrierInit(shared.Full(i), kProducerWarps);
-      ptx::BarrierInit(shared.Empty(i), Traits::kTiles * kWarpgroup / kWarp * kReleasingLanes);
+      ptx::BarrierInit(shared.Empty(i), kConsumerWarps * kReleasingLanes);
     }
     ptx::FenceBarrierInit();
   }
   __syncthreads();
-  if (threadIdx.x < Traits::kTiles * kWarpgroup) {
+  if (threadIdx.x < kConsumerWarps * kWarp) {
     ptx::TakeRegisters<Traits::kConsumerRegisters>();
     ptx::GridWait();
     ptx::GridTrigger();
     const int warpgroup = UniformIndex(kWarpgroup);
-    Consumer<Traits>{p, shared, warpgroup, StagePlaces::Find<Traits>(p, shared, warpgroup)}.Run(num_items);
+    if constexpr (IsAligned(Traits::kFormat)) {
+      const int first_tile = warpgroup * Traits::kOwnTiles;
+      AlignedConsumer<Traits>{p, shared, first_tile, FindPlaces<Traits>(p, shared, first_tile)}.Run(num_items);
+    } else {
+      Consumer<Traits>{p, shared, warpgroup, StagePlaces::Find<Traits>(p, shared, warpgroup)}.Run(num_items);
+    }
   } else {
     ptx::ReleaseRegisters<Traits::kProducerRegisters>();
-    const int warp = UniformIndex(kWarp) - Traits::kTiles * kWarpgroup / kWarp;
+    const int warp = UniformIndex(kWarp) - kConsumerWarps;
     if (threadIdx.x % kWarp == 0) Producer<Traits>{p, shared, warp}.Run(num_items);
   }
 }

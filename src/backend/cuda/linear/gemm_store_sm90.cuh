@@ -53,6 +53,29 @@ __device__ void StoreRows(const GemmParams& p, const GemmItem& item, int warpgro
   }
 }
 
+// Aligned formats: multiplies the sums with the scales of their outputs and tokens.
+template <int kRegs>
+__device__ void ScaleSums(const GemmParams& p, const GemmItem& item, int warpgroup, int chunk_bytes, float (&sums)[kRegs]) {
+  const bool pair = p.epilogue == Epilogue::kSwiGlu;
+  const int t = ThreadAnew(), tile = item.Tile(p, warpgroup), behind = p.num_chunks * chunk_bytes;
+  // Of the even and of the odd operand registers' rows: gate's and up's, or the same tile's, eight further on.
+  const auto* even = reinterpret_cast<const float*>(item.TileData(p, pair ? warpgroup & ~1 : warpgroup, tile) + behind) + OutputRow(t);
+  const auto* odd = reinterpret_cast<const float*>(item.TileData(p, pair ? warpgroup | 1 : warpgroup, tile) + behind) + OutputRow(t);
+  const int parity = pair ? warpgroup % 2 : 0;
+  const float scale[2] = {even[8 * parity], odd[pair ? 8 * parity : 8]};
+  const float* of_tokens = p.row_scales + item.first_row + FirstToken(t);
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j) {
+    if (8 * j >= item.rows) return;
+    const auto tokens = *reinterpret_cast<const float2*>(of_tokens + 8 * j);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      sums[4 * j + 2 * h] *= scale[h] * tokens.x;
+      sums[4 * j + 2 * h + 1] *= scale[h] * tokens.y;
+    }
+  }
+}
+
 // The value of an output whose gate and up are sums 4 j + e and 4 j + 2 + e.
 __device__ inline float SwiGlu(float gate, float up, float weight, float limit) {
   gate = fminf(gate, limit);
@@ -103,6 +126,30 @@ __device__ void StoreSwiGlu(const GemmParams& p, const GemmItem& item, int warpg
       if (tokens <= e) return;
       const float weight = weights == nullptr ? 1.0f : weights[8 * j + e];
       place[e * stride] = SwiGlu(sums[4 * j + e], sums[4 * j + 2 + e], weight, p.limit);
+    }
+  }
+}
+
+// The same for aligned formats, whose sums are exact to some 14 bits: by instructions that approximate, without branches, so that
+// values are computed side by side. A group of eight tokens is one at a time, else registers run short.
+template <int kRegs>
+__device__ void StoreSwiGluFast(const GemmParams& p, const GemmItem& item, int warpgroup, const float (&sums)[kRegs]) {
+  const int tile = item.Tile(p, warpgroup);
+  const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t) + warpgroup % 2 * 8;
+  if (tile < 0 || output >= p.problem_rows) return;
+  float* place = OutputPlace(p, item, FirstToken(t), output);
+  const int64_t stride = p.y_stride;
+  const float* weights = p.token_weights == nullptr ? nullptr : p.token_weights + item.first_row + FirstToken(t);
+  const int tokens = item.rows - FirstToken(t);
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const bool has = 8 * j + e < tokens;
+      const float gate = fminf(sums[4 * j + e], p.limit), up = fminf(fmaxf(sums[4 * j + 2 + e], -p.limit), p.limit);
+      const float weight = weights == nullptr || !has ? 1.0f : weights[8 * j + e];
+      const float value = weight * __fdividef(gate, 1.0f + __expf(-gate)) * up;
+      if (has) place[e * stride] = value;
     }
   }
 }

@@ -4,8 +4,26 @@
 
 #include "backend/api/types.h"
 #include "backend/cuda/context.h"
+#include "backend/cuda/linear/packed.h"
+#include "core/check.h"
 
 namespace deepinfer::backend::cuda {
+
+// How inputs lie that a matrix reads.
+struct InputForm {
+  Activations activations = Activations::kFp32;
+  bool aligned = false;  // e4m3 relative to the row's scale, for aligned matrices; kFp8
+};
+
+// REQUIRES: aligned matrices are read with kFp8.
+inline InputForm FormFor(const Matrix& w, Activations activations) {
+  DI_CHECK(!IsAligned(w.format) || activations == Activations::kFp8);
+  return {.activations = EffectiveActivations(activations, w), .aligned = IsAligned(w.format)};
+}
+// Of inputs that an op lays out without knowing the matrix.
+constexpr InputForm LaidForm(Activations activations) {
+  return {.activations = activations, .aligned = activations == Activations::kFp8};
+}
 
 struct PackInputsParams {
   const float* x = nullptr;  // [source rows, x_stride]
@@ -17,7 +35,7 @@ struct PackInputsParams {
   int64_t problems = 1;
   const int32_t* row_map = nullptr;  // [rows]: source row, -1 for a row of zeros; nullptr: the same row
   bool keep_rows = false;            // row_map only says which rows are zeros
-  Activations activations = Activations::kFp32;
+  InputForm form;
   void* into = nullptr;      // the result's place; nullptr: scratch memory
   // The columns are gates, and as many ups follow them: the input is weight * silu(min(gate, limit)) * clamp(up, limit), in the
   // order of operations of Epilogue::kSwiGlu. One problem.
@@ -29,16 +47,23 @@ struct PackInputsParams {
 // bf16 parts whose sum is the rounded input.
 constexpr int NumParts(Activations activations) { return activations == Activations::kFp32 ? 3 : 1; }
 
+// Chunks of a row of so many inputs.
+constexpr int64_t NumInputChunks(int64_t cols, const InputForm& form) {
+  return NumChunks(form.aligned ? WeightFormat::kFp8Aligned : WeightFormat::kBf16, cols);
+}
+
 struct PackedInputs {
   uint8_t* data = nullptr;  // nullptr: no memory, the error is recorded
   int64_t part_bytes = 0;
   int parts = 1;
+  float* row_scales = nullptr;  // aligned: [rows, padded to groups]
 };
 
+int64_t PackedInputBytes(int64_t rows, int64_t chunks, const InputForm& form);
 // Inputs that lie somewhere.
-PackedInputs InputsAt(const void* data, int64_t rows, Activations activations);
+PackedInputs InputsAt(const void* data, int64_t rows, int64_t chunks, const InputForm& form);
 // Both in scratch memory of the current op; the first leaves the contents to the caller.
-PackedInputs RoomForInputs(Context& context, int64_t rows, int64_t chunks, Activations activations);
+PackedInputs RoomForInputs(Context& context, int64_t rows, int64_t chunks, const InputForm& form);
 PackedInputs PackInputs(Context& context, const PackInputsParams& p);
 
 }  // namespace deepinfer::backend::cuda

@@ -11,9 +11,11 @@
 namespace deepinfer::backend::cuda {
 
 int64_t InputBytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows) {
+  if (!IsPacked(w.format)) return 0;
+  const InputForm form = FormFor(w, activations);
   // One part, and groups that begin with a chunk.
-  if (!IsPacked(w.format) || w.cols % kChunkCols != 0 || EffectiveActivations(activations, w) != Activations::kBf16) return 0;
-  return groups * NumChunks(w.cols) * PartBytes(rows);
+  if (!form.aligned && (form.activations != Activations::kBf16 || w.cols % kChunkCols != 0)) return 0;
+  return PackedInputBytes(rows, groups * NumChunks(w.format, w.cols), form);
 }
 
 namespace {
@@ -25,18 +27,20 @@ struct Product {
 };
 
 Product Describe(Context& context, const LinearParams& p) {
-  const Activations activations = EffectiveActivations(p.activations, p.w);
+  const InputForm form = FormFor(p.w, p.activations);
+  const int64_t num_chunks = NumChunks(p.w.format, p.w.cols);
   const PackedInputs inputs = p.inputs != nullptr
-                                  ? InputsAt(p.inputs, p.rows, activations)
+                                  ? InputsAt(p.inputs, p.rows, p.groups * num_chunks, form)
                                   : PackInputs(context, {.x = p.x, .x_stride = p.x_stride, .rows = p.rows, .cols = p.w.cols,
-                                                         .problems = p.groups, .activations = activations});
+                                                         .problems = p.groups, .form = form});
   GemmParams gemm;
   gemm.matrix = static_cast<const uint8_t*>(p.w.data);
-  gemm.num_chunks = static_cast<int32_t>(NumChunks(p.w.cols));
+  gemm.num_chunks = static_cast<int32_t>(num_chunks);
   gemm.problem_rows = static_cast<int32_t>(p.w.rows / p.groups);
   gemm.inputs = inputs.data;
   gemm.part_bytes = inputs.part_bytes;
   gemm.parts = inputs.parts;
+  gemm.row_scales = inputs.row_scales;
   gemm.problem_chunks = gemm.num_chunks;
   gemm.rows = static_cast<int32_t>(p.rows);
   gemm.y = p.y;
@@ -47,7 +51,7 @@ Product Describe(Context& context, const LinearParams& p) {
 
 void PackOutputs(Context& context, const SpanSums& sums, const LinearParams& p) {
   PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans, .span_stride = sums.span_stride, .rows = p.rows,
-                       .cols = p.w.rows, .activations = Activations::kBf16, .into = p.y_inputs});
+                       .cols = p.w.rows, .form = LaidForm(p.y_inputs_as), .into = p.y_inputs});
 }
 
 void Check(const LinearParams& p) {

@@ -8,7 +8,9 @@
 
 namespace deepinfer::backend::cuda {
 
-// REQUIRES: IsPacked(row_major.format); out holds PackedBytes(row_major), 16-byte aligned.
-void Pack(cudaStream_t stream, const Matrix& row_major, void* out);
+// To `format`: row_major's own, or its aligned one.
+// REQUIRES: IsPacked(format); out holds PackedBytes(format, ..), 16-byte aligned. Aligned: cols % 128 == 0, 16-byte aligned data, and for
+// kFp8Tile32 rows % 32 == 0.
+void Pack(cudaStream_t stream, const Matrix& row_major, WeightFormat format, void* out);
 
 }  // namespace deepinfer::backend::cuda

@@ -5,16 +5,19 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
+
+#include "numeric/formats.h"
 
 namespace deepinfer::backend::cuda {
 namespace {
 
 template <typename Offset>
-std::set<int> Offsets(const Offset& offset, int row_step, int col_step) {
+std::set<int> Offsets(const Offset& offset, int row_step, int col_step, int cols = kChunkCols) {
   std::set<int> all;
   for (int row = 0; row < kTileRows; row += row_step) {
-    for (int col = 0; col < kChunkCols; col += col_step) all.insert(offset(row, col));
+    for (int col = 0; col < cols; col += col_step) all.insert(offset(row, col));
   }
   return all;
 }
@@ -28,9 +31,9 @@ TEST(Packed, Bf16IsAPermutation) {
 }
 
 template <typename BitOf>
-std::set<int> Bits(const BitOf& bit_of, int bits) {
+std::set<int> Bits(const BitOf& bit_of, int bits, int cols = kChunkCols) {
   std::set<int> all;
-  for (int bit = 0; bit < bits; ++bit) all.merge(Offsets([&](int row, int col) { return bit_of(row, col, bit); }, 1, 1));
+  for (int bit = 0; bit < bits; ++bit) all.merge(Offsets([&](int row, int col) { return bit_of(row, col, bit); }, 1, 1, cols));
   return all;
 }
 
@@ -77,9 +80,71 @@ TEST(Packed, TurnsAndMasksBringFp4CodesToTheirPlaces) {
   }
 }
 
+TEST(Packed, AlignedFp8IsAPermutation) {
+  const auto all = Offsets(Fp8AlignedOffset, 1, 1, kAlignedChunkCols);
+  ASSERT_EQ(all.size(), 8192u);
+  EXPECT_EQ(*all.begin(), 0);
+  EXPECT_EQ(*all.rbegin(), 8191);
+}
+
+TEST(Packed, AlignedFp4IsAPermutation) {
+  const auto all = Bits(Fp4AlignedBit, 4, kAlignedChunkCols);
+  ASSERT_EQ(all.size(), 8192u * 4);
+  EXPECT_EQ(*all.begin(), 0);
+  EXPECT_EQ(*all.rbegin(), 4096 * 8 - 1);
+  const auto scales = Offsets(Fp4AlignedScaleOffset, 1, 32, kAlignedChunkCols);
+  ASSERT_EQ(scales.size(), 256u);
+  EXPECT_EQ(*scales.begin(), 4096);
+  EXPECT_EQ(*scales.rbegin(), ChunkBytes(WeightFormat::kFp4Aligned) - 1);
+}
+
+// A step's fragment as the tensor cores have it: register 0 .. 3 of thread 4 g + c, byte by byte.
+TEST(Packed, AlignedFragmentsAreThoseOfTheTensorCores) {
+  for (int row = 0; row < kTileRows; ++row) {
+    for (int col = 0; col < kAlignedChunkCols; ++col) {
+      const Place p = AlignedPlace(row, col);
+      EXPECT_EQ(p.thread / 32 * 16 + p.thread % 32 / 4 + 8 * (p.reg & 1), row);
+      EXPECT_EQ(p.step * 32 + p.thread % 4 * 4 + 16 * (p.reg >> 1) + p.odd, col);
+    }
+  }
+}
+
+// `prmt` with selectors below 8.
+uint32_t Select(uint32_t low, uint32_t high, uint32_t selectors) {
+  uint32_t bytes = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t at = selectors >> 4 * i & 7;
+    bytes |= ((at < 4 ? low : high) >> 8 * (at & 3) & 0xFF) << 8 * i;
+  }
+  return bytes;
+}
+
+TEST(Packed, TablesMakeE4m3OfAlignedFp4) {
+  constexpr int kRow = 21, kCol = 37;  // of step 1, thread 4 * 5 + 1 of warp 1
+  for (uint32_t s = 0; s <= kFp4ScaleMost; ++s) {
+    for (int code = 0; code < 16; ++code) {
+      for (int at = 0; at < 8; ++at) {
+        const int col = kCol / 4 * 4 + at % 4 + at / 4 * 16;
+        uint32_t word = 0;
+        for (int bit = 0; bit < 4; ++bit) {
+          if (code >> bit & 1) word |= 1u << Fp4AlignedBit(kRow, col, bit) % 32;
+        }
+        const uint32_t selectors = (word & 0x77777777u) >> (at < 4 ? 0 : 16), signs = (at < 4 ? word : word << 4) & 0x80808080u;
+        const uint32_t bytes = Select(Fp4AlignedTable(s, false), Fp4AlignedTable(s, true), selectors) | signs;
+        const float value = numeric::E4m3ToFloat(static_cast<uint8_t>(bytes >> 8 * (at % 4)));
+        EXPECT_EQ(value, std::ldexp(numeric::E2m1ToFloat(static_cast<uint8_t>(code)), static_cast<int>(s) - 5))
+            << "code " << code << ", scale " << s << ", place " << at;
+        EXPECT_EQ(bytes & ~(0xFFu << 8 * (at % 4)), 0u);
+      }
+    }
+  }
+}
+
 TEST(Packed, ChunksSuitBulkCopies) {
-  for (const auto format : {WeightFormat::kBf16, WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
+  for (const auto format : {WeightFormat::kBf16, WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32, WeightFormat::kFp8Aligned,
+                            WeightFormat::kFp4Aligned}) {
     EXPECT_EQ(ChunkBytes(format) % 16, 0);
+    EXPECT_EQ(TileBytes(format, 384) % 16, 0);
   }
 }
 

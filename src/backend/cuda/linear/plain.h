@@ -8,11 +8,6 @@
 
 namespace deepinfer::backend::cuda {
 
-// What the matrix really asks for: only FP8 and FP4 matrices take FP8 inputs.
-inline Activations EffectiveActivations(Activations activations, const Matrix& w) {
-  return activations == Activations::kFp8 && w.scale == nullptr ? Activations::kFp32 : activations;
-}
-
 // Takes every format, bound as Weights binds it: the slow twin of the tensor-core kernel on the device.
 void PlainLinear(Context& context, const LinearParams& p);
 

@@ -49,13 +49,13 @@ size_t ScaleBytes(const Matrix& m) {
   return static_cast<size_t>(rows * (m.cols / 32));
 }
 
-// The kernels multiply the code's bits by 2^(scale + bias) in bf16, which is exact as long as that is finite. A NaN code
+// Most kernels multiply the code's bits by 2^(scale + bias) in bf16, which is exact as long as that is finite. A NaN code
 // would come out as 480 there.
-Status CheckCodes(const Matrix& rows) {
+Status CheckCodes(const Matrix& rows, WeightFormat bound) {
   const size_t scales = ScaleBytes(rows);
   if (scales > 0) {
     const int largest = *std::max_element(rows.scale, rows.scale + scales);
-    const int most = IsPacked(rows.format) ? ScaleCodeMax(rows.format) : 254;
+    const int most = IsPacked(bound) && !IsAligned(bound) ? ScaleCodeMax(rows.format) : 254;
     if (largest > most) {
       return Error(Code::kUnimplemented,
                    "CUDA: a weight scale of 2^{} (e8m0 code {}) in a matrix of {} columns; at most 2^{} is decoded exactly",
@@ -147,7 +147,7 @@ Status Loader::Load(const LoadPiece& piece, Slot* slot, cudaStream_t stream) {
     DI_ASSIGN_OR_RETURN(const std::byte* scale, FileOf(piece.rows.scale)->Read(piece.rows.scale, scale_bytes, slot->pinned + scale_at));
     rows.scale = reinterpret_cast<const uint8_t*>(scale);
   }
-  DI_RETURN_IF_ERROR(CheckCodes(rows));
+  DI_RETURN_IF_ERROR(CheckCodes(rows, piece.format));
   if (piece.to_host) {
     std::memcpy(piece.data, rows.data, data_bytes);
     if (scale_bytes > 0) std::memcpy(piece.scale, rows.scale, scale_bytes);
@@ -163,7 +163,7 @@ Status Loader::Load(const LoadPiece& piece, Slot* slot, cudaStream_t stream) {
   if (piece.pack) {
     rows.data = data_to;
     if (scale_bytes > 0) rows.scale = reinterpret_cast<const uint8_t*>(scale_to);
-    Pack(stream, rows, piece.data);
+    Pack(stream, rows, piece.format, piece.data);
     DI_RETURN_IF_ERROR(ToStatus(cudaGetLastError()));
   }
   return ToStatus(cudaEventRecord(slot->free, stream));

@@ -23,11 +23,12 @@ struct LoadPiece {
   std::byte* data = nullptr;   // device, or pinned host memory with to_host
   std::byte* scale = nullptr;  // the same; unused where the rows are packed into `data`
   bool pack = false;
+  WeightFormat format = WeightFormat::kF32;  // with `pack`: to which
   bool to_host = false;
 };
 
-// kUnimplemented: a scale that the kernels do not decode exactly; kDataLoss: a NaN among FP8 codes.
-Status CheckCodes(const Matrix& rows);
+// Of rows that become `bound`. kUnimplemented: a scale that the kernels do not decode exactly; kDataLoss: a NaN among FP8 codes.
+Status CheckCodes(const Matrix& rows, WeightFormat bound);
 // Bytes of these rows, and of their scales.
 size_t DataBytes(const Matrix& m);
 size_t ScaleBytes(const Matrix& m);

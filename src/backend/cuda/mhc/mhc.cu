@@ -2,6 +2,7 @@
 // Hyper-connections (spec/model.md 2): the mixes of a site with all Sinkhorn iterations in one kernel, collapse, expand.
 #include <cmath>
 
+#include "backend/cuda/device/aligned_row.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/launch_after.h"
@@ -10,6 +11,7 @@
 #include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/mhc_tensor.h"
 #include "backend/cuda/ptx/grid.cuh"
+#include "backend/cuda/ptx/pipeline.cuh"
 #include "core/check.h"
 
 namespace deepinfer::backend::cuda {
@@ -94,9 +96,47 @@ __global__ void __launch_bounds__(kThreads) HcFinishKernel(HcMixParams p, const 
   }
 }
 
+// Units of four channels of a collapsed row that a thread holds.
+constexpr int kHeld = 5;
+
+// Whether ScaleCollapsed lays the row out for aligned matrices: it holds the whole of it then.
+__host__ __device__ bool MixLaysAligned(const HcMixParams& p) {
+  return p.inputs != nullptr && LaidForm(p.inputs_as).aligned && p.hidden <= kHeld * 4 * kThreads;
+}
+
+// A collapsed row as inputs for aligned matrices, by kThreads threads; thread t holds units t, t + kThreads, ..., zeros behind the last.
+// Eight threads hold an FP8 block.
+__device__ void StoreAlignedInputs(const HcMixParams& p, int64_t row, const float4 (&v)[kHeld], int64_t part_bytes) {
+  constexpr int kBarrier = 1;  // of these threads alone
+  __shared__ int largest[kThreads / kWarp];
+  const int t = static_cast<int>(threadIdx.x), units = static_cast<int>(p.hidden / 4);
+  int scales[kHeld], most = 0;
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    float amax = fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)), fmaxf(fabsf(v[i].z), fabsf(v[i].w)));
+#pragma unroll
+    for (int lanes = 1; lanes < 8; lanes *= 2) amax = fmaxf(amax, __shfl_xor_sync(kAllLanes, amax, lanes));
+    scales[i] = numeric::Fp8Scale(amax);
+    most = max(most, scales[i]);
+  }
+  most = __reduce_max_sync(kAllLanes, most);
+  if (t % kWarp == 0) largest[t / kWarp] = most;
+  ptx::SyncThreads(kBarrier, kThreads);
+#pragma unroll
+  for (int warp = 0; warp < kThreads / kWarp; ++warp) most = max(most, largest[warp]);
+  if (t == 0) AlignedRowScales(p.inputs, p.hidden, p.rows)[row] = numeric::E8m0ToFloat(static_cast<uint8_t>(most));
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int unit = t + i * kThreads;
+    if (unit >= units) return;
+    const float by = ScaleInverse(scales[i]);
+    *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(p.inputs) + AlignedInputPlace(row, unit * 4, part_bytes)) =
+        AlignE4m3(EncodeE4m3(v[i].x * by, v[i].y * by, v[i].z * by, v[i].w * by), scales[i], most);
+  }
+}
+
 // Scales a collapsed row, which TensorMix left unscaled, by kThreads threads. What it reads is asked for before the sum is known.
 __device__ void ScaleCollapsed(const HcMixParams& p, const float* partial, int64_t row, int num_slices) {
-  constexpr int kHeld = 5;
   const int t = static_cast<int>(threadIdx.x), units = static_cast<int>(p.hidden / 4);
   const auto* weight = reinterpret_cast<const float4*>(p.norm_weight);
   float4 w[kHeld] = {}, v[kHeld] = {};
@@ -113,6 +153,14 @@ __device__ void ScaleCollapsed(const HcMixParams& p, const float* partial, int64
   const float sum = JoinSlices<kHcPartial>(partial + row * num_slices * kHcPartial, kHcPartial, num_slices, kHcPartial - 1);
   const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.hidden) + p.norm_eps);
   const int64_t part_bytes = PartBytes(p.rows);
+  if (MixLaysAligned(p)) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      v[i] = make_float4(v[i].x * scale * w[i].x, v[i].y * scale * w[i].y, v[i].z * scale * w[i].z, v[i].w * scale * w[i].w);
+      if (t + i * kThreads < units) out[t + i * kThreads] = v[i];
+    }
+    return StoreAlignedInputs(p, row, v, part_bytes);
+  }
   const auto store = [&](int unit, const float4& x, const float4& by) {
     const float4 y = make_float4(x.x * scale * by.x, x.y * scale * by.y, x.z * scale * by.z, x.w * scale * by.w);
     out[unit] = y;
@@ -192,13 +240,16 @@ void WithStreams(int64_t streams, const Launch& launch) {
   }
 }
 
-}  // namespace
+void LayCollapsed(Context& context, const HcMixParams& p) {
+  PackInputs(context, {.x = p.collapsed, .x_stride = p.hidden, .rows = p.rows, .cols = p.hidden, .form = LaidForm(p.inputs_as),
+                       .into = p.inputs});
+}
 
-void HcMix(Context& context, const HcMixParams& p) {
-  DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
-  if (p.rows == 0) return;
-  if (ManyMixTakes(context, p, false)) return ManyMix(context, p, nullptr);
-  if (TensorMixTakes(p)) return TensorHcMix(context, p, nullptr);
+// Mixes of rows that may have to be expanded first.
+void Mix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
+  if (ManyMixTakes(context, p, expand != nullptr)) return ManyMix(context, p, expand);
+  if (TensorMixTakes(p)) return TensorHcMix(context, p, expand);
+  if (expand != nullptr) HcExpand(context, *expand);
   const int num_slices = NumSlices(p.streams * p.hidden);
   auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
   if (partial == nullptr) return;
@@ -211,17 +262,27 @@ void HcMix(Context& context, const HcMixParams& p) {
     }
     LaunchAfter(context, HcFinishKernel<kStreams>, dim3(static_cast<unsigned>(p.rows), 2), kThreads, 0, p, partial, num_slices);
   });
-  if (p.inputs == nullptr) return;
-  PackInputs(context, {.x = p.collapsed, .x_stride = p.hidden, .rows = p.rows, .cols = p.hidden, .activations = Activations::kBf16,
-                       .into = p.inputs});
+  if (p.inputs != nullptr) LayCollapsed(context, p);
 }
+
+void MixAndLay(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
+  DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
+  if (p.rows == 0) return;
+  const bool few_rows = TensorMixTakes(p) && !ManyMixTakes(context, p, expand != nullptr);  // TensorHcMix takes them
+  if (p.inputs == nullptr || !LaidForm(p.inputs_as).aligned || (few_rows && MixLaysAligned(p))) return Mix(context, p, expand);
+  HcMixParams rows = p;  // a whole row decides what its inputs are relative to
+  rows.inputs = nullptr;
+  Mix(context, rows, expand);
+  LayCollapsed(context, p);
+}
+
+}  // namespace
+
+void HcMix(Context& context, const HcMixParams& p) { MixAndLay(context, p, nullptr); }
 
 void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix) {
   DI_CHECK(expand.x == mix.x && expand.rows == mix.rows && expand.streams == mix.streams && expand.hidden == mix.hidden);
-  if (ManyMixTakes(context, mix, true)) return ManyMix(context, mix, &expand);
-  if (mix.rows > 0 && TensorMixTakes(mix)) return TensorHcMix(context, mix, &expand);
-  HcExpand(context, expand);
-  HcMix(context, mix);
+  MixAndLay(context, mix, &expand);
 }
 
 void HcCollapse(Context& context, const HcCollapseParams& p) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/aligned_inputs.h"
 #include "backend/cuda/linear/gemm_launch.h"
 #include "backend/cuda/linear/inputs.h"
 #include "backend/cuda/linear/packed.h"
@@ -46,7 +47,7 @@ const uint8_t* const* AddressTable(Context& context, const ExpertWeights* expert
 
 // The shape of a product of the group with `matrices` matrices like w of each problem.
 GemmShape ShapeOf(const Group& g, const Matrix& w, int matrices, int parts) {
-  return {.tiles = NumTiles(w.rows) * matrices * g.problems, .num_chunks = NumChunks(w.cols), .rows = g.rows, .parts = parts,
+  return {.tiles = NumTiles(w.rows) * matrices * g.problems, .num_chunks = NumChunks(w.format, w.cols), .rows = g.rows, .parts = parts,
           .format = w.format, .can_split = g.dispatch == nullptr};
 }
 
@@ -67,6 +68,7 @@ Product Describe(const Group& g, const Matrix& w, int matrices, const PackedInpu
   p.inputs = inputs.data;
   p.part_bytes = inputs.part_bytes;
   p.parts = inputs.parts;
+  p.row_scales = inputs.row_scales;
   p.rows = static_cast<int32_t>(g.rows);
   if (g.dispatch == nullptr) return product;
   p.token_weights = g.dispatch->weight_of_position;
@@ -94,26 +96,34 @@ SpanSums RunInScratch(Context& context, const Group& g, Product product) {
   return {.data = p.y, .row_stride = p.y_stride};
 }
 
+// What gate and up of a group read. Aligned inputs that lie there, as the shared expert reads them, are gathered for the routed ones; to
+// round bf16 ones again is faster.
+PackedInputs InputsOf(Context& context, const ExpertsParams& p, const Group& g, const InputForm& form) {
+  const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
+  const int64_t chunks = NumInputChunks(p.hidden, form);
+  if (p.inputs != nullptr && (map == nullptr || (form.aligned && IsAligned(p.shared.w1.format)))) {
+    const PackedInputs laid = InputsAt(p.inputs, p.rows, chunks, form);
+    return map == nullptr ? laid : GatherAlignedInputs(context, laid, chunks, map, g.rows);
+  }
+  return PackInputs(context, {.x = p.x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map, .form = form});
+}
+
 // The outputs of the experts of a group, [g.rows, hidden]; no data where memory is short. The inputs of the last product are
 // silu(gate) * up of each position. They are joined where gate and up are summed if one span has a whole sum, else when they are
 // packed: which of the two is a matter of the model's shapes and the activation type.
-SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g, const float* x) {
+SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g) {
   const Matrix &w1 = g.shape.w1, &w2 = g.shape.w2;
   const int64_t inter = w1.rows;
-  const Activations activations = EffectiveActivations(p.activations, w1), next = EffectiveActivations(p.activations, w2);
+  const InputForm next = FormFor(w2, p.activations);
   const int32_t* map = g.dispatch == nullptr ? nullptr : g.dispatch->row_of_position;
-  const PackedInputs inputs =
-      map == nullptr && p.inputs != nullptr
-          ? InputsAt(p.inputs, g.rows, activations)
-          : PackInputs(context, {.x = x, .x_stride = p.hidden, .rows = g.rows, .cols = p.hidden, .row_map = map,
-                                 .activations = activations});
+  const PackedInputs inputs = InputsOf(context, p, g, FormFor(w1, p.activations));
   if (inputs.data == nullptr) return {};
   Product up = Describe(g, w1, 2, inputs);
   up.params.limit = p.limit;
-  const bool joined = inputs.parts == 1 && Spans(up.shape.tiles, up.shape.num_chunks, inputs.parts) == 1;
+  const bool joined = inputs.parts == 1 && Spans(up.shape) == 1;
   if (joined) up.params.epilogue = Epilogue::kSwiGlu;
-  if (joined && next == Activations::kBf16 && inter % kChunkCols == 0) {
-    const PackedInputs inner = RoomForInputs(context, g.rows, NumChunks(inter), next);
+  if (joined && next.activations == Activations::kBf16 && inter % kChunkCols == 0) {
+    const PackedInputs inner = RoomForInputs(context, g.rows, NumChunks(w2.format, inter), next);
     if (inner.data == nullptr) return {};
     up.params.packed_y = inner.data;
     up.params.packed_y_groups = inner.part_bytes / kAtomBytes;
@@ -125,7 +135,7 @@ SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g, cons
   const float* weights = g.dispatch == nullptr ? nullptr : g.dispatch->weight_of_position;
   const PackedInputs inner = PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans,
                                                   .span_stride = sums.span_stride, .rows = g.rows, .cols = inter, .row_map = map,
-                                                  .keep_rows = true, .activations = next, .gated = !joined, .row_weights = weights,
+                                                  .keep_rows = true, .form = next, .gated = !joined, .row_weights = weights,
                                                   .limit = p.limit});
   if (inner.data == nullptr) return {};
   return RunInScratch(context, g, Describe(g, w2, 1, inner));
@@ -140,8 +150,7 @@ bool RunRouted(Context& context, const ExpertsParams& p, CombineParams& combine)
   int tile_tokens = mean <= kTokensFew / 4 ? kTokensFewest : mean <= kTokensFew / 2 ? kTokensFew : kTokensWide;
   for (const auto& [w, matrices] : {std::pair{&p.experts[0].w1, 2}, std::pair{&p.experts[0].w2, 1}}) {
     const int parts = NumParts(EffectiveActivations(p.activations, *w));
-    const GemmShape shape = ShapeOf(routed, *w, matrices, parts);
-    tile_tokens = std::min(tile_tokens, TileTokensMax(parts, Spans(shape.tiles, shape.num_chunks, parts) > 1));
+    tile_tokens = std::min(tile_tokens, TileTokensMax(parts, Spans(ShapeOf(routed, *w, matrices, parts)) > 1));
   }
   const int rest_tokens = tile_tokens == kTokensWide ? kTokensFew : 0;
   const Dispatch dispatch = MakeDispatch(context, {.rows = p.rows, .topk = p.topk, .num_experts = p.num_experts,
@@ -151,7 +160,7 @@ bool RunRouted(Context& context, const ExpertsParams& p, CombineParams& combine)
   routed.rows = dispatch.positions;
   routed.dispatch = &dispatch;
   routed.tile_tokens = tile_tokens;
-  combine.outputs = RunGroup(context, p, routed, p.x).data;
+  combine.outputs = RunGroup(context, p, routed).data;
   combine.position_of_slot = dispatch.position_of_slot;
   return combine.outputs != nullptr;
 }
@@ -165,7 +174,7 @@ void RunPass(Context& context, const ExpertsParams& p) {
     Group shared{.shape = p.shared, .rows = p.rows};
     shared.up_down = AddressTable(context, &p.shared, 1);
     if (shared.up_down == nullptr) return;
-    const SpanSums sums = RunGroup(context, p, shared, p.x);
+    const SpanSums sums = RunGroup(context, p, shared);
     if (sums.data == nullptr) return;
     combine.shared = sums.data;
     combine.shared_spans = sums.spans;
@@ -179,7 +188,7 @@ void Experts(Context& context, const ExpertsParams& params) {
   DI_CHECK(params.topk == 0 ||
            (params.num_experts >= 1 && IsPacked(params.experts[0].w1.format) && IsPacked(params.experts[0].w2.format)));
   DI_CHECK((params.topk > 0 || params.has_shared) && !(params.has_shared && params.last != nullptr));
-  DI_CHECK(params.inputs == nullptr || (params.hidden % kChunkCols == 0 && params.activations == Activations::kBf16));
+  DI_CHECK(params.inputs == nullptr || (params.hidden % kChunkCols == 0 && params.activations != Activations::kFp32));
   DI_CHECK(!params.has_shared || (IsPacked(params.shared.w1.format) && IsPacked(params.shared.w2.format)));
   for (int64_t begin = 0; begin < params.rows; begin += kRowsPerPass) {
     if (begin > 0) context.BeginOp();

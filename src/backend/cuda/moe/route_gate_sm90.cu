@@ -214,7 +214,7 @@ GateProducts MultiplyGate(Context& context, const RouteParams& p) {
   gate.cols = static_cast<int>(p.gate.cols);
   gate.experts = static_cast<int>(p.gate.rows);
   gate.num_tiles = static_cast<int>(NumTiles(p.gate.rows));
-  gate.num_chunks = static_cast<int>(NumChunks(p.gate.cols));
+  gate.num_chunks = static_cast<int>(NumChunks(p.gate.format, p.gate.cols));
   gate.block_chunks = p.rows < kManyRows ? kSliceChunks : gate.num_chunks;
   const int slices = (gate.num_chunks + gate.block_chunks - 1) / gate.block_chunks;
   gate.sums = context.Take<float>(slices * p.rows * p.gate.rows);

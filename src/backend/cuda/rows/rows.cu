@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in, rows out: embedding, gathering, norms, rope. All are bound by memory.
+#include "backend/cuda/device/aligned_row.cuh"
 #include "backend/cuda/device/matrix.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/launch_after.h"
+#include "backend/cuda/linear/inputs.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/ptx/bf16.cuh"
 #include "backend/cuda/ptx/grid.cuh"
@@ -75,6 +77,50 @@ __global__ void RmsNormKernel(RmsNormParams p, int spans, int64_t span_stride) {
     if (first + k * kThreads < p.dim) store(first + k * kThreads, held[k]);
   }
   for (int64_t i = first + kHeld * kThreads; i < p.dim; i += kThreads) store(i, value(i));
+}
+
+// The same with the result as inputs of aligned matrices: a row of at most kAlignedNormMax values, a warp's 32 of them an FP8 block.
+constexpr int kAlignedNormRounds = 5, kAlignedNormMax = kAlignedNormRounds * kThreads;
+
+__global__ void __launch_bounds__(kThreads) RmsNormAlignedKernel(RmsNormParams p, int spans, int64_t span_stride) {
+  ptx::GridBegin();
+  __shared__ float shared[kThreads / kWarp];
+  __shared__ int largest[kThreads / kWarp];
+  const int64_t row = blockIdx.x;
+  const int t = static_cast<int>(threadIdx.x), dim = static_cast<int>(p.dim);
+  const float* x = p.x + row * p.x_stride;
+  float held[kAlignedNormRounds], sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < kAlignedNormRounds; ++k) {
+    const int i = t + k * kThreads;
+    held[k] = i < dim ? x[i] : 0.0f;
+#pragma unroll 4
+    for (int s = 1; s < spans; ++s) held[k] += i < dim ? x[s * span_stride + i] : 0.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < kAlignedNormRounds; ++k) sum += held[k] * held[k];
+  const float scale = 1.0f / sqrtf(BlockSum<kThreads>(sum, shared) / static_cast<float>(p.dim) + p.eps);
+  int scales[kAlignedNormRounds], most = 0;
+#pragma unroll
+  for (int k = 0; k < kAlignedNormRounds; ++k) {
+    const int i = t + k * kThreads;
+    held[k] = i < dim ? held[k] * scale * p.weight[i] : 0.0f;
+    scales[k] = numeric::Fp8Scale(WarpMax(fabsf(held[k])));
+    most = max(most, scales[k]);
+  }
+  if (t % kWarp == 0) largest[t / kWarp] = most;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kThreads / kWarp; ++w) most = max(most, largest[w]);
+  if (t == 0) AlignedRowScales(p.inputs, p.dim, p.rows)[row] = numeric::E8m0ToFloat(static_cast<uint8_t>(most));
+  const int64_t part_bytes = PartBytes(p.rows);
+#pragma unroll
+  for (int k = 0; k < kAlignedNormRounds; ++k) {
+    const int i = t + k * kThreads;
+    if (i >= dim) return;
+    const uint32_t code = AlignE4m3(EncodeE4m3(held[k] * ScaleInverse(scales[k]), 0.0f, 0.0f, 0.0f), scales[k], most);
+    static_cast<uint8_t*>(p.inputs)[AlignedInputPlace(row, i, part_bytes)] = static_cast<uint8_t>(code);
+  }
 }
 
 // The product is rounded to fp32 by definition; cosine and sine of it are taken in float64 because positions reach 10^6.
@@ -158,7 +204,21 @@ void GatherRows(Context& context, const GatherRowsParams& p) {
 void RmsNorm(Context& context, const RmsNormParams& p) { RmsNormOfSpans(context, p, 1, 0); }
 
 void RmsNormOfSpans(Context& context, const RmsNormParams& p, int spans, int64_t span_stride) {
-  if (p.rows > 0) LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, p, spans, span_stride);
+  if (p.rows == 0) return;
+  const bool aligned = p.inputs != nullptr && LaidForm(p.inputs_as).aligned;
+  RmsNormParams rows = p;
+  if (aligned && p.dim <= kAlignedNormMax) {
+    LaunchAfter(context, RmsNormAlignedKernel, Blocks(p.rows, 1), kThreads, 0, p, spans, span_stride);
+    return;
+  }
+  if (aligned) {
+    rows.y = context.Take<float>(p.rows * p.dim);
+    rows.inputs = nullptr;
+    if (rows.y == nullptr) return;
+  }
+  LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, rows, spans, span_stride);
+  if (!aligned) return;
+  PackInputs(context, {.x = rows.y, .x_stride = p.dim, .rows = p.rows, .cols = p.dim, .form = LaidForm(p.inputs_as), .into = p.inputs});
 }
 
 void RopeTable(Context& context, const RopeTableParams& p) {
