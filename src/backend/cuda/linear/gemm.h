@@ -109,6 +109,9 @@ void TestOnlySetSpans(int spans);
 // keep some 14 bits.
 inline constexpr int kPromoteChunks = 2;
 
+// Warpgroups that share a tile where a block has so many: as many as there are registers for.
+constexpr int AlignedSplit(int tiles) { return kBlockTiles / tiles; }
+
 // Most tokens of a tile.
 constexpr int TileTokensMax(int parts, bool totals) { return parts > 1 && !totals ? kTokensFew : kTokensWide; }
 
@@ -124,6 +127,8 @@ struct GemmMemory {
   int stage_bytes;
   int num_stages;
   int total_bytes;
+  int shelves_at;     // aligned formats: two sets of totals of each tile that several warpgroups share
+  int shelf_bytes;
 };
 // Where a block adds up spans its stages hold one chunk.
 GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals);

@@ -9,19 +9,15 @@
 
 namespace deepinfer::backend::cuda {
 
-// The chunks of an item. A run of chunks is multiplied for each of the warpgroup's tiles in turn, from zero, and added to the tile's
-// totals. Half a chunk is decoded while the half before is multiplied.
+// Products of chunks, which sums up in `sums`. Half a chunk is decoded while the half before is multiplied.
 template <typename Traits, int kColumns>
-struct AlignedLoop {
-  static constexpr int kOwn = Traits::kOwnTiles, kRegs = kColumns / 2;
+struct AlignedProducts {
+  static constexpr int kRegs = kColumns / 2;
   using Decoder = AlignedDecoder<Traits::kFormat>;
 
   const GemmShared& shared;
   const AlignedPlaces& places;  // in a stage, of the warpgroup's first tile
   bool pair;                    // the warpgroup's rows are gate's and up's
-  int chunks;
-  Ring& ring;
-  float (&totals)[kOwn][kRegs];
   Fragments& a;
   Fragments& b;
   float sums[kRegs] = {};
@@ -42,10 +38,10 @@ struct AlignedLoop {
   }
 
   template <int kHalf>
-  __device__ void Load(Decoder& decoder, uint32_t stage, int tile) const {
+  __device__ void Load(Decoder& decoder, int stage, int tile) const {
     AlignedPlaces at = places;
-    at.words += stage;
-    at.scales += stage;
+    at.words += shared.Stage(stage);
+    at.scales += shared.Stage(stage);
     if (tile > 0) {
       // With gate and up the second tile is the other parity's rows of the same two chunks.
       at.words += pair ? Decoder::kParityWords : Traits::kChunk;
@@ -60,62 +56,148 @@ struct AlignedLoop {
     ptx::WgmmaFenceRegisters(half[1]);
   }
 
-  // The products of tile kTile and chunk `chunk` of a run of n, of which `left` follow, these included; `a` has the chunk's first half
-  // and gets that of what comes next.
-  template <int kTile>
-  __device__ void Chunk(Ring& at, int chunk, int n, int left) {
-    constexpr bool kLastTile = kTile == kOwn - 1;
-    const uint32_t stage = shared.Stage(at.stage), inputs = ptx::SwizzledOperandLow(stage);
+  // Waits for the chunk in `at` and decodes its first half.
+  __device__ void Begin(const Ring& at) {
+    ptx::BarrierWait(shared.Full(at.stage), at.phase);
     Decoder decoder;
-    Load<1>(decoder, stage, kTile);
-    Start(inputs, a, static_cast<uint32_t>(chunk));
+    Load<0>(decoder, at.stage, 0);
+    Decode(decoder, a);
+  }
+
+  // The products of a tile's chunk, of which `a` has the first half; it gets that of the chunk in `next` for tile next_tile, which is
+  // waited for with `wait`. `before`: a stage that is free as soon as the chunk before is multiplied, or negative.
+  __device__ void Chunk(int tile, int stage, bool first, int before, Ring next, int next_tile, bool wait) {
+    const uint32_t inputs = ptx::SwizzledOperandLow(shared.Stage(stage));
+    Decoder decoder;
+    Load<1>(decoder, stage, tile);
+    Start(inputs, a, first ? 0 : 1);
     Wait<1>(b);
-    if (kLastTile && chunk > 0) ReleaseStage(shared, at.Before(shared.memory.num_stages));
+    if (before >= 0) ReleaseStage(shared, before);
     Decode(decoder, b);
     Start(inputs + 64 / 16, b, 1);
-    at.Next(shared.memory.num_stages);
-    // What comes next: a chunk of this run, the run's first for the next tile, or the next run's first.
-    const bool in_run = chunk + 1 < n;
-    const Ring& next = in_run || kLastTile ? at : ring;
-    if (in_run ? kTile == 0 : kLastTile && left > n) ptx::BarrierWait(shared.Full(next.stage), next.phase);
-    Load<0>(decoder, shared.Stage(next.stage), in_run ? kTile : (kTile + 1) % kOwn);
+    if (wait) ptx::BarrierWait(shared.Full(next.stage), next.phase);
+    Load<0>(decoder, next.stage, next_tile);
     Wait<1>(a);
     Decode(decoder, a);
   }
 
-  template <int kTile>
-  __device__ void Tile(Ring& at, int n, int left) {
-#pragma unroll 1
-    for (int chunk = 0; chunk < n; ++chunk) Chunk<kTile>(at, chunk, n, left);
+  // Until the sums are there.
+  __device__ void End() {
     Wait<0>(b);
     ptx::WgmmaFenceRegisters(sums);
-#pragma unroll
-    for (int r = 0; r < kRegs; ++r) totals[kTile][r] += sums[r];
   }
+};
 
-  // A run of n chunks.
-  __device__ void RunOf(int n, int left) {
-    if constexpr (kOwn == 2) {
-      Ring at = ring;
-      Tile<0>(at, n, left);
+// The chunks of an item where a warpgroup multiplies all of its tiles' chunks. A run of chunks is multiplied for each tile in turn,
+// and added to the tile's totals.
+template <typename Traits, int kColumns>
+struct AlignedLoop {
+  static constexpr int kOwn = Traits::kOwnTiles;
+
+  AlignedProducts<Traits, kColumns>& products;
+  int chunks;
+  Ring& ring;
+  float (&totals)[kOwn][kColumns / 2];
+
+  // A run of n chunks, of which `left` follow, these included, for tile kTile.
+  template <int kTile>
+  __device__ void Tile(Ring& at, int n, int left) {
+    constexpr bool kLastTile = kTile == kOwn - 1;
+    const int num_stages = products.shared.memory.num_stages;
+#pragma unroll 1
+    for (int chunk = 0; chunk < n; ++chunk) {
+      const int stage = at.stage, before = kLastTile && chunk > 0 ? at.Before(num_stages) : -1;
+      at.Next(num_stages);
+      // What comes next: a chunk of this run, the run's first for the next tile, or the next run's first.
+      const bool in_run = chunk + 1 < n;
+      products.Chunk(kTile, stage, chunk == 0, before, in_run || kLastTile ? at : ring, in_run ? kTile : (kTile + 1) % kOwn,
+                     in_run ? kTile == 0 : kLastTile && left > n);
     }
-    Tile<kOwn - 1>(ring, n, left);
-    ReleaseStage(shared, ring.Before(shared.memory.num_stages));
+    products.End();
+#pragma unroll
+    for (int r = 0; r < kColumns / 2; ++r) totals[kTile][r] += products.sums[r];
   }
 
   __device__ void Run() {
 #pragma unroll
     for (int tile = 0; tile < kOwn; ++tile) {
 #pragma unroll
-      for (int r = 0; r < kRegs; ++r) totals[tile][r] = 0.0f;
+      for (int r = 0; r < kColumns / 2; ++r) totals[tile][r] = 0.0f;
     }
+    products.Begin(ring);
+    for (int left = chunks; left > 0; left -= kPromoteChunks) {
+      const int n = min(left, kPromoteChunks);
+      if constexpr (kOwn == 2) {
+        Ring at = ring;
+        Tile<0>(at, n, left);
+      }
+      Tile<kOwn - 1>(ring, n, left);
+      ReleaseStage(products.shared, ring.Before(products.shared.memory.num_stages));
+    }
+  }
+};
+
+// The chunks of an item where kSplit warpgroups take the runs of a tile in turn: the totals go round in shared memory, and each
+// warpgroup adds its run's sums to them. Run returns whether this one has the totals in the end, as its sums.
+template <typename Traits, int kColumns>
+struct RelayLoop {
+  static constexpr int kSplit = Traits::kSplit, kHop = kPromoteChunks * (kSplit - 1);
+
+  AlignedProducts<Traits, kColumns>& products;
+  int chunks;
+  Ring& ring;         // where the item begins, then where it ends
+  int member;         // of the tile's warpgroups
+  int first_barrier;  // one for each of them
+  uint32_t shelf;     // the tile's totals: of this thread, a register each kWarpgroup floats
+
+  // A run of n chunks from `at` on; behind it `at` is at this warpgroup's next run, if there is one.
+  __device__ void Products(Ring& at, int n, bool more) {
+    const int num_stages = products.shared.memory.num_stages;
+    const int last = (at.stage + n - 1) % num_stages;
+#pragma unroll 1
+    for (int chunk = 0; chunk < n; ++chunk) {
+      const int stage = at.stage, before = chunk > 0 ? at.Before(num_stages) : -1;
+      at.Next(num_stages);
+      const bool in_run = chunk + 1 < n;
+      if (!in_run) at.Advance(kHop, num_stages);
+      products.Chunk(0, stage, chunk == 0, before, at, 0, in_run || more);
+    }
+    products.End();
+    ReleaseStage(products.shared, last);
+  }
+
+  __device__ void Add(bool first, bool last) {
+    const auto place = [&](int r) { return shelf + static_cast<uint32_t>(r * kWarpgroup * 4); };
+    auto& sums = products.sums;
+    if (first) {
 #pragma unroll
-    for (int r = 0; r < kRegs; ++r) sums[r] = 0.0f;
-    ptx::BarrierWait(shared.Full(ring.stage), ring.phase);
-    Decoder decoder;
-    Load<0>(decoder, shared.Stage(ring.stage), 0);
-    Decode(decoder, a);
-    for (int left = chunks; left > 0; left -= kPromoteChunks) RunOf(min(left, kPromoteChunks), left);
+      for (float& sum : sums) sum += 0.0f;  // as all others are added to something
+    } else {
+      ptx::SyncThreads(first_barrier + member, 2 * kWarpgroup);
+#pragma unroll
+      for (int r = 0; r < kColumns / 2; ++r) sums[r] = ptx::LoadShared(place(r)) + sums[r];
+    }
+    if (last) return;
+#pragma unroll
+    for (int r = 0; r < kColumns / 2; ++r) ptx::StoreShared(place(r), sums[r]);
+    ptx::ArriveThreads(first_barrier + (member + 1) % kSplit, 2 * kWarpgroup);
+  }
+
+  __device__ bool Run() {
+    const int num_stages = products.shared.memory.num_stages;
+    bool has_totals = false;
+    int chunk = member * kPromoteChunks;
+    Ring at = ring;
+    at.Advance(chunk, num_stages);
+    ring.Advance(chunks, num_stages);
+    if (chunk < chunks) products.Begin(at);
+    for (; chunk < chunks; chunk += kSplit * kPromoteChunks) {
+      const int n = min(chunks - chunk, kPromoteChunks);
+      Products(at, n, chunk + kSplit * kPromoteChunks < chunks);
+      has_totals = chunk + n == chunks;
+      Add(chunk == 0, has_totals);
+    }
+    return has_totals;
   }
 };
 
@@ -140,30 +222,47 @@ struct AlignedConsumer {
 
   const GemmParams& p;
   const GemmShared& shared;
-  int first_tile;  // of the block's
+  int warpgroup;
   AlignedPlaces places;
   Ring ring = {};
+  int items = 0;  // so far
   // Operands in the loops of all widths: ptxas would give each loop registers of its own.
   Fragments a = {};
   Fragments b = {};
 
+  // The first of the block's tiles that is this warpgroup's.
+  __device__ static int FirstTile(int warpgroup) { return warpgroup / Traits::kSplit * Traits::kOwnTiles; }
+
+  template <int kColumns>
+  __device__ void Store(const GemmItem& item, int tile, float (&totals)[kColumns / 2]) const {
+    if (item.Tile(p, tile) < 0) return;
+    ScaleSums(p, item, tile, Traits::kChunk, totals);
+    if (p.epilogue == Epilogue::kSwiGlu) {
+      StoreSwiGluFast(p, item, tile, totals);
+    } else {
+      StoreRows(p, item, tile, totals);
+    }
+  }
+
   template <int kColumns>
   __device__ void RunItem(int index) {
-    float totals[Traits::kOwnTiles][kColumns / 2];
-    const bool pair = p.epilogue == Epilogue::kSwiGlu;
-    AlignedLoop<Traits, kColumns>{shared, places, pair, p.num_chunks, ring, totals, a, b}.Run();
-    // Found anew: an item takes registers that the main loop needs.
-    const GemmItem item = GemmItem::Find(p, Anew(index));
+    AlignedProducts<Traits, kColumns> products{shared, places, p.epilogue == Epilogue::kSwiGlu, a, b};
+    if constexpr (Traits::kSplit == 1) {
+      float totals[Traits::kOwnTiles][kColumns / 2];
+      AlignedLoop<Traits, kColumns>{products, p.num_chunks, ring, totals}.Run();
+      // Found anew: an item takes registers that the main loop needs.
+      const GemmItem item = GemmItem::Find(p, Anew(index));
 #pragma unroll
-    for (int i = 0; i < Traits::kOwnTiles; ++i) {
-      const int tile = first_tile + i;
-      if (item.Tile(p, tile) < 0) continue;
-      ScaleSums(p, item, tile, Traits::kChunk, totals[i]);
-      if (pair) {
-        StoreSwiGluFast(p, item, tile, totals[i]);
-      } else {
-        StoreRows(p, item, tile, totals[i]);
-      }
+      for (int i = 0; i < Traits::kOwnTiles; ++i) Store<kColumns>(item, FirstTile(warpgroup) + i, totals[i]);
+    } else {
+      // Two sets of totals and barriers, in turn: those who still have an item's last run in hand are one item behind at most.
+      const int turn = items++ % 2, tile = warpgroup / Traits::kSplit;
+      const uint32_t shelf = shared.Shelf(turn * Traits::kTiles + tile) + threadIdx.x % kWarpgroup * 4;
+      const bool has_totals = RelayLoop<Traits, kColumns>{products, p.num_chunks, ring, warpgroup % Traits::kSplit,
+                                                         1 + turn * Traits::kWarpgroups + tile * Traits::kSplit, shelf}.Run();
+      // With fewer runs nobody would have to wait for those.
+      if (p.num_chunks <= kPromoteChunks * Traits::kSplit) ptx::SyncThreads(1 + 2 * Traits::kWarpgroups, Traits::kWarpgroups * kWarpgroup);
+      if (has_totals) Store<kColumns>(GemmItem::Find(p, Anew(index)), FirstTile(warpgroup), products.sums);
     }
   }
 

@@ -53,10 +53,10 @@ double AlignedCycles(const GemmShape& shape, int tokens, int tiles) {
   const int64_t items = CeilDiv(shape.tiles, tiles) * CeilDiv(shape.rows, tokens);
   const double rounds = static_cast<double>(CeilDiv(items, kMultiprocessors));
   const double columns = std::max(static_cast<double>(std::min<int64_t>(shape.rows, tokens)), 16.0);
-  const double bytes = columns * 128 + tiles * ChunkBytes(shape.format);
+  const double bytes = columns * kAtomBytes / kGroupRows + tiles * ChunkBytes(shape.format);
   const double busy = static_cast<double>(std::min(items, kMultiprocessors)) / kMultiprocessors;
-  const double chunk = std::max({300.0 + 60 * tiles, 2 * columns * tiles, bytes / std::min(60.0, 33.0 / busy)});
-  return rounds * (static_cast<double>(shape.num_chunks) * chunk + 2000);
+  const double chunk = std::max({110.0 * tiles, 2.5 * columns * tiles, bytes / std::min(60.0, 40.0 / busy)});
+  return rounds * (static_cast<double>(shape.num_chunks) * chunk + 2000 + 12 * columns * tiles);
 }
 
 GemmConfig ChooseAligned(const GemmShape& shape) {
@@ -75,8 +75,8 @@ GemmConfig ChooseAligned(const GemmShape& shape) {
   return best;
 }
 
-// As many stages as fit, of `chunks_max` chunks or fewer.
-GemmMemory Plan(int tokens, int weight_bytes, int parts, int chunks_max) {
+// As many stages as fit beside `reserved` bytes, of `chunks_max` chunks or fewer.
+GemmMemory Plan(int tokens, int weight_bytes, int parts, int chunks_max, int reserved) {
   constexpr int kStagesGood = 4, kTokenBytes = kAtomBytes / kGroupRows;
   GemmMemory memory{};
   memory.part_bytes = tokens * kTokenBytes;
@@ -84,7 +84,7 @@ GemmMemory Plan(int tokens, int weight_bytes, int parts, int chunks_max) {
   const int width = tokens <= kTokensFew ? kTokensFew : kTokensWide;
   const int behind = std::max(width * kTokenBytes - memory.part_bytes - weight_bytes, 0);
   // One atom for the barriers, one for the alignment of the whole.
-  const int room = kSharedBytesMax - 2 * kAtomBytes - behind;
+  const int room = kSharedBytesMax - 2 * kAtomBytes - behind - reserved;
   memory.stage_chunks = chunks_max;
   for (; memory.stage_chunks > 0; memory.stage_chunks /= 2) {
     const int bytes = memory.stage_chunks * (parts * memory.part_bytes + weight_bytes);
@@ -92,7 +92,7 @@ GemmMemory Plan(int tokens, int weight_bytes, int parts, int chunks_max) {
     memory.num_stages = std::min(room / memory.stage_bytes, kStagesMax);
     if (memory.num_stages >= kStagesGood || memory.stage_chunks == 1) break;
   }
-  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes + behind;
+  memory.total_bytes = 2 * kAtomBytes + memory.num_stages * memory.stage_bytes + behind + reserved;
   return memory;
 }
 
@@ -132,11 +132,16 @@ GemmConfig ChooseGemm(const GemmShape& shape) {
 
 GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals) {
   const int chunks_max = totals || tokens > kTokensFew ? 1 : tokens > kTokensFewest ? 2 : 4;
-  return Plan(tokens, BlockTiles(tokens, parts, totals) * ChunkBytes(format), parts, chunks_max);
+  return Plan(tokens, BlockTiles(tokens, parts, totals) * ChunkBytes(format), parts, chunks_max, 0);
 }
 
 GemmMemory PlanAlignedMemory(int tokens, WeightFormat format, int tiles) {
-  return Plan(tokens, tiles * ChunkBytes(format), 1, 1);
+  const int width = tokens <= kTokensFewest ? kTokensFewest : kTokensFew;
+  const int shelf_bytes = AlignedSplit(tiles) > 1 ? kTileRows * width * 4 : 0, shelves = 2 * tiles * shelf_bytes;
+  GemmMemory memory = Plan(tokens, tiles * ChunkBytes(format), 1, 1, shelves);
+  memory.shelf_bytes = shelf_bytes;
+  memory.shelves_at = memory.total_bytes - kAtomBytes - shelves;
+  return memory;
 }
 
 }  // namespace deepinfer::backend::cuda

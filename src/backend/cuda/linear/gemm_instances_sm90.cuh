@@ -47,14 +47,13 @@ template <WeightFormat kFormat>
 void LaunchAligned(Context& context, const GemmParams& p, int num_items) {
   DI_CHECK(p.spans == 1 && p.packed_y == nullptr);
   const GemmMemory memory = PlanAlignedMemory(p.tile_tokens, kFormat, p.block_tiles);
-  using Few = Widths<8, 16, 32, kTokensFew>;
-  if (p.tile_tokens > kTokensFew) return LaunchInstance<AlignedTraits<kFormat, 4, 2, Widths<kTokensWide>>>(context, p, memory, num_items);
-  if (p.block_tiles == 4 && p.tile_tokens > kTokensFewest) {
-    return LaunchInstance<AlignedTraits<kFormat, 4, 1, Widths<40, kTokensFew>>>(context, p, memory, num_items);
-  }
-  if (p.block_tiles == 4) return LaunchInstance<AlignedTraits<kFormat, 4, 1, Widths<8, 16, kTokensFewest>>>(context, p, memory, num_items);
-  if (p.block_tiles == 2) return LaunchInstance<AlignedTraits<kFormat, 2, 1, Few>>(context, p, memory, num_items);
-  LaunchInstance<AlignedTraits<kFormat, 1, 1, Few>>(context, p, memory, num_items);
+  const auto launch = [&](auto traits) { LaunchInstance<decltype(traits)>(context, p, memory, num_items); };
+  using Few = Widths<8, 16, kTokensFewest, kTokensFew>;
+  if (p.tile_tokens > kTokensFew) return launch(AlignedTraits<kFormat, 4, 2, 1, Widths<kTokensWide>>{});
+  if (p.block_tiles == 2) return launch(AlignedTraits<kFormat, 2, 1, AlignedSplit(2), Few>{});
+  if (p.block_tiles == 1) return launch(AlignedTraits<kFormat, 1, 1, AlignedSplit(1), Few>{});
+  if (p.tile_tokens > kTokensFewest) return launch(AlignedTraits<kFormat, 4, 1, 1, Widths<40, kTokensFew>>{});
+  launch(AlignedTraits<kFormat, 4, 1, 1, Widths<8, 16, kTokensFewest>>{});
 }
 
 }  // namespace deepinfer::backend::cuda

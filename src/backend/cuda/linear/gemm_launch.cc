@@ -42,13 +42,6 @@ void SetItems(const GemmShape& shape, const GemmConfig& config, GemmParams& p) {
   p.band = p.row_blocks * p.block_tiles <= kNoBandTiles ? p.row_blocks : kBandTiles / p.block_tiles;
 }
 
-void Run(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
-  SetItems(shape, config, p);
-  p.problem_token_tiles = (p.rows + config.tokens - 1) / config.tokens;
-  p.num_token_tiles = static_cast<int32_t>(shape.problems) * p.problem_token_tiles;
-  Launch(context, shape.format, p);
-}
-
 // With the outputs in scratch memory.
 SpanSums RunApart(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
   const int64_t outputs = p.matrices == nullptr ? p.problem_rows * shape.problems : int64_t{p.problem_rows} * p.problem_matrices;
@@ -57,12 +50,19 @@ SpanSums RunApart(Context& context, const GemmShape& shape, const GemmConfig& co
   p.y = context.Take<float>(sums.spans * sums.span_stride);
   p.y_stride = outputs;
   p.span_y = sums.span_stride;
-  if (p.y != nullptr) Run(context, shape, config, p);
+  if (p.y != nullptr) RunGemmAs(context, shape, config, p);
   sums.data = p.y;
   return sums;
 }
 
 }  // namespace
+
+void RunGemmAs(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
+  SetItems(shape, config, p);
+  p.problem_token_tiles = (p.rows + config.tokens - 1) / config.tokens;
+  p.num_token_tiles = static_cast<int32_t>(shape.problems) * p.problem_token_tiles;
+  Launch(context, shape.format, p);
+}
 
 void RunGroupedGemm(Context& context, const GemmShape& shape, GemmParams p, int tokens) {
   const int tiles = IsAligned(shape.format) ? kBlockTiles : BlockTiles(tokens, shape.parts, Spans(shape) > 1);
@@ -74,7 +74,7 @@ void RunGemm(Context& context, const GemmShape& shape, GemmParams p) {
   GemmShape of_epilogue = shape;
   of_epilogue.pairs = p.epilogue == Epilogue::kSwiGlu;
   const GemmConfig config = ChooseGemm(of_epilogue);
-  if (!config.split) return Run(context, shape, config, p);
+  if (!config.split) return RunGemmAs(context, shape, config, p);
   float* y = p.y;
   const int64_t y_stride = p.y_stride;
   const SpanSums sums = RunApart(context, shape, config, p);

@@ -19,6 +19,9 @@ struct SpanSums {
 // tile_tokens, which follow from `shape` and what ChooseGemm makes of it.
 void RunGemm(Context& context, const GemmShape& shape, GemmParams p);
 
+// The same with another choice.
+void RunGemmAs(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p);
+
 // As RunGemm, but leaves it to the caller to add up spans, and finds scratch memory for the outputs.
 SpanSums RunGemmApart(Context& context, const GemmShape& shape, GemmParams p);
 

@@ -30,7 +30,7 @@ struct GemmKernelTraits {
   static constexpr bool kTotals = kTotals_;
   using Columns = Columns_;
   static constexpr int kTiles = BlockTiles(Columns::kMost, kParts, kTotals);
-  static constexpr int kWarpgroups = kTiles;  // of consumers, a tile each
+  static constexpr int kWarpgroups = kTiles, kSplit = 1;  // of consumers, a tile each
   static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;
   // The producer leaves its registers to the consumers. A block starts with what 64K registers give every thread, in
   // steps of 8; asking for more than that in all would wait for ever.
@@ -41,14 +41,14 @@ struct GemmKernelTraits {
   static constexpr int kChunk = ChunkBytes(kFormat);
 };
 
-// Of an aligned format: a consumer warpgroup has kOwnTiles tiles.
-template <WeightFormat kFormat_, int kTiles_, int kOwnTiles_, typename Columns_>
+// Of an aligned format: a consumer warpgroup has kOwnTiles tiles, or kSplit of them share one.
+template <WeightFormat kFormat_, int kTiles_, int kOwnTiles_, int kSplit_, typename Columns_>
 struct AlignedTraits {
   static constexpr WeightFormat kFormat = kFormat_;
   static constexpr int kParts = 1;
   static constexpr bool kTotals = false;
   using Columns = Columns_;
-  static constexpr int kTiles = kTiles_, kOwnTiles = kOwnTiles_, kWarpgroups = kTiles / kOwnTiles;
+  static constexpr int kTiles = kTiles_, kOwnTiles = kOwnTiles_, kSplit = kSplit_, kWarpgroups = kTiles / kOwnTiles * kSplit;
   static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;
   static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kConsumerRegisters = kWarpgroups == 4 ? 112 : 240;
@@ -67,6 +67,8 @@ struct GemmShared {
   __device__ uint32_t Full(int stage) const { return base + static_cast<uint32_t>(stage) * 8; }
   __device__ uint32_t Empty(int stage) const { return Full(stage) + kStagesMax * 8; }
   __device__ uint32_t Stage(int stage) const { return base + kAtomBytes + static_cast<uint32_t>(stage * memory.stage_bytes); }
+  // Set i of totals that warpgroups hand to each other.
+  __device__ uint32_t Shelf(int i) const { return base + static_cast<uint32_t>(memory.shelves_at + i * memory.shelf_bytes); }
   // Bytes of a stage's inputs; its weights follow.
   __device__ int InputBytes(int parts) const { return memory.stage_chunks * parts * memory.part_bytes; }
 };
@@ -81,6 +83,10 @@ struct Ring {
       stage = 0;
       phase ^= 1;
     }
+  }
+
+  __device__ void Advance(int stages, int num_stages) {
+    for (stage += stages; stage >= num_stages; stage -= num_stages) phase ^= 1;
   }
 
   // The stage before.

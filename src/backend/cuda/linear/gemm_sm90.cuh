@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < memory.num_stages; ++i) {
       ptx::BarrierInit(shared.Full(i), kProducerWarps);
-      ptx::BarrierInit(shared.Empty(i), kConsumerWarps * kReleasingLanes);
+      ptx::BarrierInit(shared.Empty(i), kConsumerWarps / Traits::kSplit * kReleasingLanes);
     }
     ptx::FenceBarrierInit();
   }
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     ptx::GridTrigger();
     const int warpgroup = UniformIndex(kWarpgroup);
     if constexpr (IsAligned(Traits::kFormat)) {
-      const int first_tile = warpgroup * Traits::kOwnTiles;
-      AlignedConsumer<Traits>{p, shared, first_tile, FindPlaces<Traits>(p, shared, first_tile)}.Run(num_items);
+      const int tile = AlignedConsumer<Traits>::FirstTile(warpgroup);
+      AlignedConsumer<Traits>{p, shared, warpgroup, FindPlaces<Traits>(p, shared, tile)}.Run(num_items);
     } else {
       Consumer<Traits>{p, shared, warpgroup, StagePlaces::Find<Traits>(p, shared, warpgroup)}.Run(num_items);
     }

@@ -53,6 +53,14 @@ __device__ void StoreRows(const GemmParams& p, const GemmItem& item, int warpgro
   }
 }
 
+// Value 2 j + e is that of the token whose sums are 4 j + e and 4 j + 2 + e. All at once: behind a branch each load would be waited for,
+// so tokens that the item does not have get the last one's.
+template <int kValues>
+__device__ void LoadOfTokens(const float* of_rows, const GemmItem& item, int t, float (&values)[kValues]) {
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) values[i] = of_rows[item.first_row + min(FirstToken(t) + i / 2 * 8 + i % 2, item.rows - 1)];
+}
+
 // Aligned formats: multiplies the sums with the scales of their outputs and tokens.
 template <int kRegs>
 __device__ void ScaleSums(const GemmParams& p, const GemmItem& item, int warpgroup, int chunk_bytes, float (&sums)[kRegs]) {
@@ -63,17 +71,10 @@ __device__ void ScaleSums(const GemmParams& p, const GemmItem& item, int warpgro
   const auto* odd = reinterpret_cast<const float*>(item.TileData(p, pair ? warpgroup | 1 : warpgroup, tile) + behind) + OutputRow(t);
   const int parity = pair ? warpgroup % 2 : 0;
   const float scale[2] = {even[8 * parity], odd[pair ? 8 * parity : 8]};
-  const float* of_tokens = p.row_scales + item.first_row + FirstToken(t);
+  float of_tokens[kRegs / 2];
+  LoadOfTokens(p.row_scales, item, t, of_tokens);
 #pragma unroll
-  for (int j = 0; j < kRegs / 4; ++j) {
-    if (8 * j >= item.rows) return;
-    const auto tokens = *reinterpret_cast<const float2*>(of_tokens + 8 * j);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      sums[4 * j + 2 * h] *= scale[h] * tokens.x;
-      sums[4 * j + 2 * h + 1] *= scale[h] * tokens.y;
-    }
-  }
+  for (int r = 0; r < kRegs; ++r) sums[r] *= scale[r / 2 % 2] * of_tokens[r / 4 * 2 + r % 2];
 }
 
 // The value of an output whose gate and up are sums 4 j + e and 4 j + 2 + e.
@@ -131,26 +132,29 @@ __device__ void StoreSwiGlu(const GemmParams& p, const GemmItem& item, int warpg
 }
 
 // The same for aligned formats, whose sums are exact to some 14 bits: by instructions that approximate, without branches, so that
-// values are computed side by side. A group of eight tokens is one at a time, else registers run short.
+// values are computed side by side.
 template <int kRegs>
 __device__ void StoreSwiGluFast(const GemmParams& p, const GemmItem& item, int warpgroup, const float (&sums)[kRegs]) {
   const int tile = item.Tile(p, warpgroup);
   const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t) + warpgroup % 2 * 8;
   if (tile < 0 || output >= p.problem_rows) return;
+  float weights[kRegs / 2];
+  if (p.token_weights != nullptr) {
+    LoadOfTokens(p.token_weights, item, t, weights);
+  } else {
+#pragma unroll
+    for (float& weight : weights) weight = 1.0f;
+  }
   float* place = OutputPlace(p, item, FirstToken(t), output);
   const int64_t stride = p.y_stride;
-  const float* weights = p.token_weights == nullptr ? nullptr : p.token_weights + item.first_row + FirstToken(t);
   const int tokens = item.rows - FirstToken(t);
 #pragma unroll
-  for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const bool has = 8 * j + e < tokens;
-      const float gate = fminf(sums[4 * j + e], p.limit), up = fminf(fmaxf(sums[4 * j + 2 + e], -p.limit), p.limit);
-      const float weight = weights == nullptr || !has ? 1.0f : weights[8 * j + e];
-      const float value = weight * __fdividef(gate, 1.0f + __expf(-gate)) * up;
-      if (has) place[e * stride] = value;
-    }
+  for (int i = 0; i < kRegs / 2; ++i) {
+    const int e = i % 2, sum = i / 2 * 4 + e, token = i / 2 * 8 + e;
+    const float gate = fminf(sums[sum], p.limit), up = fminf(fmaxf(sums[sum + 2], -p.limit), p.limit);
+    const float value = weights[i] * __fdividef(gate, 1.0f + __expf(-gate)) * up;
+    if (token < tokens) place[e * stride] = value;
+    if (e == 1) place += 8 * stride;
   }
 }
 
