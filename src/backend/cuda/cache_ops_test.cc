@@ -493,22 +493,34 @@ TEST_F(CacheOps, AttentionOfSharedRowsKeepsBits) {
                       .scale = 1.0f / std::sqrt(static_cast<float>(c.shape.dim)), .activations = Activations::kBf16};
     Context context(0);
     ASSERT_TRUE(context.Init().ok());
-    const auto run = [&](int blocks) {
+    const auto run = [&](const auto& attend) {
       p.out = side.Out<float>(rows * width);
       EXPECT_TRUE(side->Synchronize().ok());
       context.BeginOp();
-      SparseAttention(context, p, blocks);
+      attend();
       context.Synchronize();
       EXPECT_TRUE(context.TakeError().ok());
       return side.Get(p.out, rows * width);
     };
-    const auto alone = run(1);
-    for (const int blocks : {2, 4}) {
-      const auto shared = run(blocks);
+    const auto alone = run([&] { SparseAttention(context, p, 1); });
+    const auto expect_same = [&](const std::vector<float>& other) {
       for (int64_t r = 0; r < rows; ++r) {
-        EXPECT_EQ(std::memcmp(&shared[static_cast<size_t>(r * width)], &alone[static_cast<size_t>(r * width)], static_cast<size_t>(width) * sizeof(float)), 0)
-            << "row " << r << ", " << blocks << " blocks";
+        EXPECT_EQ(std::memcmp(&other[static_cast<size_t>(r * width)], &alone[static_cast<size_t>(r * width)], static_cast<size_t>(width) * sizeof(float)), 0) << "row " << r;
       }
+    };
+    for (const int blocks : {2, 4}) {
+      SCOPED_TRACE(testing::Message() << blocks << " blocks");
+      expect_same(run([&] { SparseAttention(context, p, blocks); }));
+    }
+    // Keys decoded once for all rows; and too many of them, which each row then decodes for itself.
+    int32_t enough = 1;
+    for (size_t r = 0; r < all; ++r) enough += positions_[r] + 1 + c.window;
+    for (const int32_t keys_max : {enough, 2}) {
+      SCOPED_TRACE(testing::Message() << "up to " << keys_max << " decoded keys");
+      const int32_t* decoded = nullptr;
+      expect_same(run([&] { decoded = SparseAttentionOfManyRows(context, p, keys_max); }));
+      ASSERT_NE(decoded, nullptr);
+      EXPECT_EQ(side.Get(decoded, 1)[0] > 0, keys_max == enough);
     }
   }
 }

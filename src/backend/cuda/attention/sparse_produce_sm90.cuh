@@ -119,11 +119,6 @@ __device__ inline void StoreWindow(const Batch& batch, uint8_t* quarter_tile) {
   }
 }
 
-__device__ inline void ArriveOfWarp(uint64_t* barrier) {
-  __syncwarp();
-  if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(barrier);
-}
-
 // What all steps of a warp need.
 struct Filling {
   const SparseParams& p;
@@ -252,16 +247,6 @@ __device__ inline void BeginItem(Filling& f) {
   Load(SourceOf(f.p, place, is_window, 0), is_window, f.batch);
 }
 
-// Brings a quarter of the next item's query into the second-level cache, each in a pair of its own: a whole one would go beside the
-// outputs of the last item, which all blocks store at about the same time.
-__device__ inline void PrefetchQuery(const Filling& f, int quarter) {
-  if (f.ahead.PairOfItem(f.pair) != quarter) return;
-  const int item = f.ahead.Item(f.pair) + static_cast<int>(gridDim.x);
-  if (item >= f.p.num_items) return;
-  const float* q = f.p.op.q + (f.p.RowOf(item) * f.p.op.heads + f.p.FirstHead(item) + quarter * (kHeads / 4)) * kDim;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(q), "r"(kHeads / 4 * kDim * 4) : "memory");
-}
-
 // All producers.
 __device__ inline void Produce(const SparseParams& p, Shared& shared) {
   LookAhead ahead(p, shared);
@@ -271,7 +256,7 @@ __device__ inline void Produce(const SparseParams& p, Shared& shared) {
     const int flags = ahead.Flags(f.pair);
     if ((flags & kEnd) != 0) return;
     if ((flags & kFirst) != 0) BeginItem(f);
-    if (Producer() % (kProducers / 4) == 0) PrefetchQuery(f, Producer() / (kProducers / 4));
+    if (Producer() % (kProducers / 4) == 0) PrefetchQuery(p, ahead.Item(f.pair), ahead.PairOfItem(f.pair), Producer() / (kProducers / 4));
     if ((flags & kFirstIsWindow) != 0) {
       FillWindows(f);
     } else {

@@ -39,4 +39,19 @@ __device__ inline void FillQuery(int t, const float* q, uint8_t* out, uint64_t* 
   }
 }
 
+__device__ inline void ArriveOfWarp(uint64_t* barrier) {
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) ptx::BarrierArrive(barrier);
+}
+
+// Brings a quarter of the next item's query into the second-level cache, each in a pair of its own: a whole one would go beside the
+// outputs of the last item, which all blocks store at about the same time.
+__device__ inline void PrefetchQuery(const SparseParams& p, int item, int pair_of_item, int quarter) {
+  if (pair_of_item != quarter) return;
+  item += static_cast<int>(gridDim.x);
+  if (item >= p.num_items) return;
+  const float* q = p.op.q + (p.RowOf(item) * p.op.heads + p.FirstHead(item) + quarter * (kHeads / 4)) * kDim;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(q), "r"(kHeads / 4 * kDim * 4) : "memory");
+}
+
 }  // namespace deepinfer::backend::cuda::sparse

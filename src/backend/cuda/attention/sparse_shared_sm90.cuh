@@ -30,6 +30,7 @@ struct SparseParams {
   uint32_t page_units;   // bytes / 16
   uint32_t block_units;
   uint32_t scale_units;  // from a block's begin to its latents' scales
+  const int32_t* num_decoded;  // device, or nullptr: where it is not 0, rows gather decoded keys (gather_launch.h)
   int64_t input_part_bytes;  // of a chunk of 64 channels of all rows, where the outputs are inputs of a linear
 
   // Most models have one run: a division costs more than decoding a key.
@@ -70,7 +71,10 @@ struct Stage {
   uint32_t scales[2][kProducers];
 };
 
-struct Shared {
+// Where producers and consumers meet.
+struct Meeting {
+  Meeting() = delete;  // nobody makes one; and so what a derived struct adds begins in the room that alignment leaves at the end
+
   alignas(1024) uint8_t query[kChunks * kChunkBytes];
   alignas(1024) uint8_t keys[2][kChunks * kChunkBytes];  // [tile of the pair]
   alignas(1024) uint8_t weights[2][kHeads * kTileKeys * 2];
@@ -79,12 +83,15 @@ struct Shared {
   float sinks[2][kHeads];      // of an item and the next, times log2(e)
   float turns[2][kTurnedMax];  // cosine and sine of each pair of the last channels, also of both
   int2 counts;                 // of the item: window keys, latents
-  Stage stage;
-  Ahead ahead[kProducers / kWarp];
   uint64_t full[2][2];  // [tile][half]
   uint64_t empty[2][2];
   uint64_t query_full;
   uint64_t query_empty;  // scores are done
+};
+// With what producers that decode need for themselves.
+struct Shared : Meeting {
+  Stage stage;
+  Ahead ahead[kProducers / kWarp];
 };
 
 // Byte of a 16-byte unit within a swizzled run of 64 channels (or keys).

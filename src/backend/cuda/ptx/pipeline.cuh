@@ -88,6 +88,10 @@ __device__ inline void CopyUnit(void* shared, const void* global, int bytes) {
 __device__ inline void CopyUnit(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
+// Arrives, without waiting, when all copies that the thread has begun by cp.async are there; one of the barrier's expected arrivals.
+__device__ inline void BarrierArriveBehindCopies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
 __device__ inline void EndCopyGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits for all groups but the last kPending.
 template <int kPending>
@@ -149,6 +153,9 @@ __device__ inline void LoadShared(const void* shared, uint32_t* four) {
 }
 __device__ inline void StoreShared(uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ inline void StoreShared(uint32_t address, const uint2& v) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
 }
 // Loads of shared memory that stay behind the barrier they were written behind.
 __device__ inline uint4 LoadShared4(uint32_t address) {
