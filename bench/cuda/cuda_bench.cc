@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the CUDA backend's ops at the published shapes, beside the card's own limits measured in the same run.
-//   cuda_bench [GROUP...]     groups: copy experts experts8 linear linear8 head attention index mhc rows (default: all), invariance
+//   cuda_bench [GROUP...]     groups: copy experts experts8 inputs8 linear linear8 head attention index mhc rows (default: all), invariance
 // Weights and inputs are random; times are of replayed CUDA graphs (harness.h). Lines: op, shape, value, unit, note.
 #include <fmt/format.h>
 
@@ -9,7 +9,9 @@
 #include <set>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/aligned_inputs.h"
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/moe/dispatch.h"
 #include "harness.h"
 #include "numeric/quantize.h"
 
@@ -98,6 +100,44 @@ void BenchExpertsOf(Card& card, Activations of) {
 
 void BenchExperts(Card& card) { BenchExpertsOf(card, Activations::kBf16); }
 void BenchExpertsFp8(Card& card) { BenchExpertsOf(card, Activations::kFp8); }
+
+// What FP8 products read and leave: rows rounded and laid out, gathered for the experts, and the experts' outputs summed.
+void BenchInputsFp8(Card& card) {
+  constexpr int64_t kTopk = 6, kMost = 8192;
+  constexpr cuda::InputForm kForm{.activations = Activations::kFp8, .aligned = true};
+  const auto x = card.Put(card.Normal(kMost * 8192));
+  const auto x_bf16 = card.Room<uint16_t>(kMost * kTopk * kHidden);
+  const auto y = card.Room<float>(kMost * kHidden);
+  const auto report = [](const std::string& what, int64_t rows, int64_t bytes, double seconds) {
+    const double gb = static_cast<double>(bytes) / seconds / 1e9;
+    Report("inputs8", fmt::format("{}, {} rows", what, rows), gb, "GB/s", fmt::format("{:.1f} us, {}", seconds * 1e6, OfCopy(gb)));
+  };
+  for (const int64_t rows : {32, 256, 8192}) {
+    const int64_t positions = rows * kTopk;
+    for (const int64_t cols : {kHidden, int64_t{8192}}) {
+      report(fmt::format("pack {} of fp32", cols), rows, rows * cols * 5, card.Seconds(4, [&](int) {
+        cuda::PackInputs(card.context(), {.x = x, .x_stride = cols, .rows = rows, .cols = cols, .form = kForm});
+      }));
+    }
+    report(fmt::format("pack {} of bf16", kInter), positions, positions * kInter * 3, card.Seconds(4, [&](int) {
+      cuda::PackInputs(card.context(), {.x_bf16 = x_bf16, .x_stride = kInter, .rows = positions, .cols = kInter, .form = kForm});
+    }));
+    std::vector<int32_t> map, slots;
+    for (int64_t i = 0; i < positions; ++i) map.push_back(static_cast<int32_t>(i * 7 % rows));
+    for (int64_t i = 0; i < positions; ++i) slots.push_back(static_cast<int32_t>(i % rows * kTopk + i / rows));
+    const auto* device_map = card.Put(map);
+    const auto* device_slots = card.Put(slots);
+    const int64_t chunks = kHidden / 128;
+    const auto laid = cuda::InputsAt(card.Room<uint8_t>(cuda::PackedInputBytes(rows, chunks, kForm)), rows, chunks, kForm);
+    report(fmt::format("gather {}", kHidden), positions, positions * kHidden * 2, card.Seconds(4, [&](int) {
+      cuda::GatherAlignedInputs(card.context(), laid, chunks, device_map, positions);
+    }));
+    report(fmt::format("sum {} of bf16", kHidden), positions, positions * kHidden * 2 + rows * kHidden * 4, card.Seconds(4, [&](int) {
+      cuda::Combine(card.context(), {.rows = rows, .topk = kTopk, .hidden = kHidden, .outputs_bf16 = x_bf16,
+                                     .position_of_slot = device_slots, .y = y});
+    }));
+  }
+}
 
 struct LinearShape {
   const char* name;
@@ -351,7 +391,7 @@ void BenchRows(Card& card) {
 int main(int argc, char** argv) {
   using namespace deepinfer::bench;
   const std::set<std::string> wanted(argv + 1, argv + argc);
-  const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"experts8", BenchExpertsFp8}, {"linear", BenchLinear}, {"linear8", BenchLinearFp8}, {"head", BenchHead},
+  const std::pair<const char*, void (*)(Card&)> groups[] = {{"copy", BenchCopy}, {"experts", BenchExperts}, {"experts8", BenchExpertsFp8}, {"inputs8", BenchInputsFp8}, {"linear", BenchLinear}, {"linear8", BenchLinearFp8}, {"head", BenchHead},
                                                             {"attention", BenchAttention}, {"index", BenchIndex}, {"mhc", BenchMhc}, {"rows", BenchRows},
                                                             {"invariance", BenchInvariance}};
   for (const auto& [name, run] : groups) {

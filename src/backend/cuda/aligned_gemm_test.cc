@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Property: the matrix kernel gives an output of an aligned format the same bits with every width of products, every number of tiles a
-// block, and whether one warpgroup or several sum it up.
+// block, and whether one warpgroup or several sum it up; as bf16 it is the same value rounded.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -9,6 +9,7 @@
 #include "backend/cuda/linear/gemm_launch.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/twin_test_util.h"
+#include "numeric/formats.h"
 
 namespace deepinfer::backend::cuda {
 namespace {
@@ -59,6 +60,17 @@ class AlignedGemm : public TwinTest {
     return Put(bytes);
   }
 
+  template <typename T>
+  void Run(const GemmShape& shape, const GemmConfig& config, const GemmParams& p, std::vector<T>& y) {
+    void* device = p.y != nullptr ? static_cast<void*>(p.y) : p.y_bf16;
+    ASSERT_EQ(cudaMemset(device, 0xFF, y.size() * sizeof(T)), cudaSuccess);
+    RunGemmAs(context_, shape, config, p);
+    context_.Synchronize();
+    const Status status = context_.TakeError();
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_EQ(cudaMemcpy(y.data(), device, y.size() * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
+  }
+
   Context context_{0};
 };
 
@@ -89,18 +101,22 @@ TEST_F(AlignedGemm, EveryKernelGivesTheSameBits) {
         p.y = context_.Take<float>(kRows * outputs);
         const GemmShape shape{.tiles = kTiles * p.problem_matrices, .num_chunks = chunks, .rows = kRows, .format = format, .pairs = pairs};
         std::vector<float> first, y(static_cast<size_t>(kRows * outputs));
+        std::vector<uint16_t> rounded, y_bf16(y.size());
         for (const GemmConfig& config : kConfigs) {
           if (pairs && config.tiles == 1) continue;
-          ASSERT_EQ(cudaMemset(p.y, 0xFF, y.size() * sizeof(float)), cudaSuccess);
-          RunGemmAs(context_, shape, config, p);
-          context_.Synchronize();
-          const Status status = context_.TakeError();
-          ASSERT_TRUE(status.ok()) << status.message();
-          ASSERT_EQ(cudaMemcpy(y.data(), p.y, y.size() * sizeof(float), cudaMemcpyDeviceToHost), cudaSuccess);
-          if (first.empty()) first = y;
-          EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0)
-              << fmt::format("{} chunks, {} tokens, {} tiles, format {}, pairs {}", chunks, config.tokens, config.tiles,
-                             static_cast<int>(format), pairs);
+          const std::string what = fmt::format("{} chunks, {} tokens, {} tiles, format {}, pairs {}", chunks, config.tokens, config.tiles,
+                                               static_cast<int>(format), pairs);
+          Run(shape, config, p, y);
+          if (first.empty()) {
+            first = y;
+            for (const float value : first) rounded.push_back(numeric::FloatToBf16(value));
+          }
+          EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0) << what;
+          GemmParams to_bf16 = p;
+          to_bf16.y = nullptr;
+          to_bf16.y_bf16 = reinterpret_cast<uint16_t*>(p.y);
+          Run(shape, config, to_bf16, y_bf16);
+          EXPECT_EQ(rounded, y_bf16) << what;
         }
       }
     }

@@ -216,6 +216,25 @@ TEST_F(AlignedInputs, OfSpansAndRowsThatStrideUnaligned) {
   Expect(packed, kRows, kCols, Expected(x, kCols));
 }
 
+// With rows that begin at multiples of 16 bytes, and others.
+TEST_F(AlignedInputs, OfRowsInBf16) {
+  constexpr int64_t kRows = 11, kCols = 384;
+  for (const int64_t stride : {kCols, kCols + 3}) {
+    std::vector<uint16_t> codes;
+    std::vector<float> x;
+    for (const float value : Scattered(random_, kRows, kCols)) {
+      codes.push_back(numeric::FloatToBf16(value));
+      x.push_back(numeric::Bf16ToFloat(codes.back()));
+      if (x.size() % kCols == 0) codes.resize(x.size() / kCols * static_cast<size_t>(stride));
+    }
+    context_.BeginOp();
+    auto* rows = context_.Take<uint16_t>(static_cast<int64_t>(codes.size()));
+    context_.Upload(rows, codes.data(), codes.size() * sizeof(uint16_t));
+    const PackedInputs packed = PackInputs(context_, {.x_bf16 = rows, .x_stride = stride, .rows = kRows, .cols = kCols, .form = kForm});
+    Expect(packed, kRows, kCols, Expected(x, kCols));
+  }
+}
+
 // Gathered, and rounded from gathered rows: the same; zeros where there is no row.
 TEST_F(AlignedInputs, Gathered) {
   constexpr int64_t kRows = 21, kCols = 1280, kPositions = 40;

@@ -35,12 +35,11 @@ __global__ void __launch_bounds__(kThreadsMax) PackAlignedKernel(PackInputsParam
   const int64_t row = blockIdx.x, source = SourceRow(p, row);
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int units = static_cast<int>(p.problems * p.cols / kUnit);
-  const float* x = p.x + source * p.x_stride;
   float v[kRounds][kUnit];
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int unit = r * threads + t;
-    LoadUnit(p, row, x + unit * kUnit, source >= 0 && unit < units ? kUnit : 0, vectors, v[r]);
+    LoadUnit(p, row, source * p.x_stride + unit * kUnit, source >= 0 && unit < units ? kUnit : 0, vectors, v[r]);
   }
   uint2 codes[kRounds];
   int scales[kRounds], most = 0;

@@ -57,6 +57,7 @@ struct GemmParams {
   int32_t tile_tokens = 0;                   // of a full token tile, where token_tiles is nullptr
   int32_t rows = 0;                          // tokens, where token_tiles is nullptr
   float* y = nullptr;                        // [tokens, y_stride]
+  uint16_t* y_bf16 = nullptr;                // aligned formats: instead of y, rounded to bf16, y_stride values apart
   uint8_t* packed_y = nullptr;               // kSwiGlu, instead of y: the results as one part of packed inputs (packed.h)
   int64_t packed_y_groups = 0;               // row groups of packed_y
   int64_t y_stride = 0;

@@ -234,17 +234,6 @@ struct AlignedConsumer {
   __device__ static int FirstTile(int warpgroup) { return warpgroup / Traits::kSplit * Traits::kOwnTiles; }
 
   template <int kColumns>
-  __device__ void Store(const GemmItem& item, int tile, float (&totals)[kColumns / 2]) const {
-    if (item.Tile(p, tile) < 0) return;
-    ScaleSums(p, item, tile, Traits::kChunk, totals);
-    if (p.epilogue == Epilogue::kSwiGlu) {
-      StoreSwiGluFast(p, item, tile, totals);
-    } else {
-      StoreRows(p, item, tile, totals);
-    }
-  }
-
-  template <int kColumns>
   __device__ void RunItem(int index) {
     AlignedProducts<Traits, kColumns> products{shared, places, p.epilogue == Epilogue::kSwiGlu, a, b};
     if constexpr (Traits::kSplit == 1) {
@@ -253,7 +242,7 @@ struct AlignedConsumer {
       // Found anew: an item takes registers that the main loop needs.
       const GemmItem item = GemmItem::Find(p, Anew(index));
 #pragma unroll
-      for (int i = 0; i < Traits::kOwnTiles; ++i) Store<kColumns>(item, FirstTile(warpgroup) + i, totals[i]);
+      for (int i = 0; i < Traits::kOwnTiles; ++i) StoreAligned(p, item, FirstTile(warpgroup) + i, Traits::kChunk, totals[i]);
     } else {
       // Two sets of totals and barriers, in turn: those who still have an item's last run in hand are one item behind at most.
       const int turn = items++ % 2, tile = warpgroup / Traits::kSplit;
@@ -262,7 +251,7 @@ struct AlignedConsumer {
                                                          1 + turn * Traits::kWarpgroups + tile * Traits::kSplit, shelf}.Run();
       // With fewer runs nobody would have to wait for those.
       if (p.num_chunks <= kPromoteChunks * Traits::kSplit) ptx::SyncThreads(1 + 2 * Traits::kWarpgroups, Traits::kWarpgroups * kWarpgroup);
-      if (has_totals) Store<kColumns>(GemmItem::Find(p, Anew(index)), FirstTile(warpgroup), products.sums);
+      if (has_totals) StoreAligned(p, GemmItem::Find(p, Anew(index)), FirstTile(warpgroup), Traits::kChunk, products.sums);
     }
   }
 

@@ -45,7 +45,8 @@ void LaunchGemm(Context& context, const GemmParams& p, int num_items) {
 
 template <WeightFormat kFormat>
 void LaunchAligned(Context& context, const GemmParams& p, int num_items) {
-  DI_CHECK(p.spans == 1 && p.packed_y == nullptr);
+  DI_CHECK(p.spans == 1 && p.packed_y == nullptr && p.row_scales != nullptr);
+  DI_CHECK(p.y_bf16 == nullptr || (p.problem_rows % 2 == 0 && p.y_stride % 2 == 0));
   const GemmMemory memory = PlanAlignedMemory(p.tile_tokens, kFormat, p.block_tiles);
   const auto launch = [&](auto traits) { LaunchInstance<decltype(traits)>(context, p, memory, num_items); };
   using Few = Widths<8, 16, kTokensFewest, kTokensFew>;

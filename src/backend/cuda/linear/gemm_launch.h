@@ -9,7 +9,8 @@ namespace deepinfer::backend::cuda {
 
 // Outputs whose spans are still apart: an output is the sum over the spans s, ascending, of data[s * span_stride + row * row_stride + i].
 struct SpanSums {
-  const float* data = nullptr;  // nullptr: no memory, the error is recorded
+  const float* data = nullptr;
+  const uint16_t* bf16 = nullptr;  // one span, in bf16, in place of data; both nullptr: no memory, the error is recorded
   int64_t row_stride = 0;
   int spans = 1;
   int64_t span_stride = 0;

@@ -131,13 +131,10 @@ __device__ void StoreSwiGlu(const GemmParams& p, const GemmItem& item, int warpg
   }
 }
 
-// The same for aligned formats, whose sums are exact to some 14 bits: by instructions that approximate, without branches, so that
-// values are computed side by side.
+// Aligned formats: the same value to sums 4 j + e, by instructions that approximate, without branches, so that values are computed side
+// by side: the sums are exact to some 14 bits.
 template <int kRegs>
-__device__ void StoreSwiGluFast(const GemmParams& p, const GemmItem& item, int warpgroup, const float (&sums)[kRegs]) {
-  const int tile = item.Tile(p, warpgroup);
-  const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t) + warpgroup % 2 * 8;
-  if (tile < 0 || output >= p.problem_rows) return;
+__device__ void SwiGluFast(const GemmParams& p, const GemmItem& item, int t, float (&sums)[kRegs]) {
   float weights[kRegs / 2];
   if (p.token_weights != nullptr) {
     LoadOfTokens(p.token_weights, item, t, weights);
@@ -145,17 +142,58 @@ __device__ void StoreSwiGluFast(const GemmParams& p, const GemmItem& item, int w
 #pragma unroll
     for (float& weight : weights) weight = 1.0f;
   }
-  float* place = OutputPlace(p, item, FirstToken(t), output);
-  const int64_t stride = p.y_stride;
-  const int tokens = item.rows - FirstToken(t);
 #pragma unroll
   for (int i = 0; i < kRegs / 2; ++i) {
-    const int e = i % 2, sum = i / 2 * 4 + e, token = i / 2 * 8 + e;
-    const float gate = fminf(sums[sum], p.limit), up = fminf(fmaxf(sums[sum + 2], -p.limit), p.limit);
-    const float value = weights[i] * __fdividef(gate, 1.0f + __expf(-gate)) * up;
-    if (token < tokens) place[e * stride] = value;
-    if (e == 1) place += 8 * stride;
+    float& sum = sums[i / 2 * 4 + i % 2];
+    const float gate = fminf(sum, p.limit), up = fminf(fmaxf(sums[i / 2 * 4 + i % 2 + 2], -p.limit), p.limit);
+    sum = weights[i] * __fdividef(gate, 1.0f + __expf(-gate)) * up;
   }
+}
+
+// Aligned formats: stores the values 4 j + 2 kHalf + e as those of `output`, a column of y.
+template <int kHalf, int kRegs>
+__device__ void StoreOutput(const GemmParams& p, const GemmItem& item, int t, int output, bool exists, const float (&values)[kRegs]) {
+  const int64_t stride = p.y_stride;
+  if (p.y_bf16 == nullptr) {
+    float* place = OutputPlace(p, item, FirstToken(t), output);
+    const int tokens = exists ? item.rows - FirstToken(t) : 0;
+#pragma unroll
+    for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (8 * j + e < tokens) place[e * stride] = values[4 * j + 2 * kHalf + e];
+      }
+    }
+    return;
+  }
+  // Neighbouring outputs are in lanes 4 apart: they swap, so that one has both outputs of the even token and the other both of the odd one.
+  const int second = OutputRow(t) % 2, token = FirstToken(t) + second, tokens = exists ? item.rows - token : 0;
+  uint16_t* place = p.y_bf16 + int64_t{item.first_row + token} * stride + output - second;
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j, place += 8 * stride) {
+    const float even = values[4 * j + 2 * kHalf], odd = values[4 * j + 2 * kHalf + 1];
+    const float other = __shfl_xor_sync(kAllLanes, second == 0 ? odd : even, 4);
+    const uint32_t pair = second == 0 ? ptx::PackBf16x2(even, other) : ptx::PackBf16x2(other, odd);
+    if (8 * j < tokens) *reinterpret_cast<uint32_t*>(place) = pair;
+  }
+}
+
+// Aligned formats: scales the sums and stores what the epilogue makes of them.
+template <int kRegs>
+__device__ void StoreAligned(const GemmParams& p, const GemmItem& item, int warpgroup, int chunk_bytes, float (&sums)[kRegs]) {
+  const int tile = item.Tile(p, warpgroup);
+  if (tile < 0) return;
+  ScaleSums(p, item, warpgroup, chunk_bytes, sums);
+  const int t = ThreadAnew(), output = tile * kTileRows + OutputRow(t);
+  const int first = item.FirstOutput(p), end = first + p.problem_rows;
+  if (p.epilogue == Epilogue::kSwiGlu) {
+    SwiGluFast(p, item, t, sums);
+    const int of_parity = output + warpgroup % 2 * 8;
+    return StoreOutput<0>(p, item, t, of_parity, of_parity < end, sums);
+  }
+  const int column = output + item.MatrixOf(p, warpgroup) * p.problem_rows;
+  StoreOutput<0>(p, item, t, column, output >= first && output < end, sums);
+  StoreOutput<1>(p, item, t, column + 8, output + 8 >= first && output + 8 < end, sums);
 }
 
 }  // namespace deepinfer::backend::cuda

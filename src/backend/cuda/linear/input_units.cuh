@@ -16,8 +16,22 @@ __device__ inline int64_t SourceRow(const PackInputsParams& p, int64_t row) {
   return mapped < 0 || !p.keep_rows ? mapped : row;
 }
 
-// Eight values of a row from `x` on, of which `valid` exist.
-__device__ inline void LoadValues(const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
+// Eight values from value `at` of x on, of which `valid` exist.
+__device__ inline void LoadValues(const PackInputsParams& p, int64_t at, int64_t valid, bool vectors, float (&v)[kUnit]) {
+  if (p.x_bf16 != nullptr) {
+    const uint16_t* codes = p.x_bf16 + at;
+    if (vectors && valid >= kUnit) {
+      const uint4 words = *reinterpret_cast<const uint4*>(codes);
+      const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i) v[i] = __uint_as_float(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xFFFF0000u);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) v[i] = i < valid ? numeric::Bf16ToFloat(codes[i]) : 0.0f;
+    return;
+  }
+  const float* x = p.x + at;
   if (vectors && valid >= kUnit) {
     const float4 a = reinterpret_cast<const float4*>(x)[0], b = reinterpret_cast<const float4*>(x)[1];
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
@@ -28,23 +42,23 @@ __device__ inline void LoadValues(const float* x, int64_t valid, bool vectors, f
 }
 
 // The same, summed over the spans.
-__device__ inline void LoadSpans(const PackInputsParams& p, const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
-  LoadValues(x, valid, vectors, v);
+__device__ inline void LoadSpans(const PackInputsParams& p, int64_t at, int64_t valid, bool vectors, float (&v)[kUnit]) {
+  LoadValues(p, at, valid, vectors, v);
   for (int s = 1; s < p.spans; ++s) {
     float more[kUnit];
-    LoadValues(x + s * p.span_stride, valid, vectors, more);
+    LoadValues(p, at + s * p.span_stride, valid, vectors, more);
 #pragma unroll
     for (int i = 0; i < kUnit; ++i) v[i] += more[i];
   }
 }
 
-// Eight inputs of row `row` of the result, whose values lie at x; valid: 0 for a row of zeros.
-__device__ inline void LoadUnit(const PackInputsParams& p, int64_t row, const float* x, int64_t valid, bool vectors, float (&v)[kUnit]) {
-  LoadSpans(p, x, valid, vectors, v);
+// Eight inputs of row `row` of the result, from value `at` of x on; valid: 0 for a row of zeros.
+__device__ inline void LoadUnit(const PackInputsParams& p, int64_t row, int64_t at, int64_t valid, bool vectors, float (&v)[kUnit]) {
+  LoadSpans(p, at, valid, vectors, v);
   if (!p.gated) return;
   const float weight = valid > 0 && p.row_weights != nullptr ? p.row_weights[row] : 1.0f;
   float ups[kUnit];
-  LoadSpans(p, x + p.cols, valid, vectors, ups);
+  LoadSpans(p, at + p.cols, valid, vectors, ups);
 #pragma unroll
   for (int i = 0; i < kUnit; ++i) {
     const float gate = fminf(v[i], p.limit), up = fminf(fmaxf(ups[i], -p.limit), p.limit);
@@ -54,7 +68,9 @@ __device__ inline void LoadUnit(const PackInputsParams& p, int64_t row, const fl
 
 // Whether rows of x, spans, and the ups behind the gates begin at multiples of 16 bytes.
 inline bool LoadsVectors(const PackInputsParams& p) {
-  return reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_stride % 4 == 0 && p.cols % 4 == 0 && p.span_stride % 4 == 0;
+  const int64_t values = p.x_bf16 != nullptr ? 8 : 4;
+  const auto address = reinterpret_cast<uintptr_t>(p.x) | reinterpret_cast<uintptr_t>(p.x_bf16);
+  return address % 16 == 0 && p.x_stride % values == 0 && p.cols % values == 0 && p.span_stride % values == 0;
 }
 
 // Scale code of the FP8 block of 32 inputs that four neighbouring threads hold. All lanes must call.

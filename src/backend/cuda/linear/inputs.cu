@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) PackInputsKernel(PackInputsParams p,
   const int64_t source = SourceRow(p, row);
   float v[kUnit];
   const int64_t col = int64_t{chunk} * kChunkCols + unit * kUnit, valid = source >= 0 ? p.cols - col : 0;
-  LoadUnit(p, row, p.x + source * p.x_stride + problem * p.cols + col, valid, vectors, v);
+  LoadUnit(p, row, source * p.x_stride + problem * p.cols + col, valid, vectors, v);
   if (p.form.activations == Activations::kFp8) RoundTripFp8(v);
   const int64_t row_groups = gridDim.x;
   uint8_t* atom = out + (problem_chunk * parts * row_groups + blockIdx.x) * kAtomBytes + row_in_group * 128 + (unit ^ row_in_group) * 16;

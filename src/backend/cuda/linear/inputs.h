@@ -27,6 +27,7 @@ constexpr InputForm LaidForm(Activations activations) {
 
 struct PackInputsParams {
   const float* x = nullptr;  // [source rows, x_stride]
+  const uint16_t* x_bf16 = nullptr;  // the same in bf16, in place of x
   int64_t x_stride = 0;
   int spans = 1;             // a value is the sum, ascending, of so many, span_stride apart
   int64_t span_stride = 0;

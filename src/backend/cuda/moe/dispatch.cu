@@ -178,19 +178,27 @@ __device__ void Add(float4& sum, const float4& v) {
   sum.w += v.w;
 }
 
-// grid (columns / threads, rows); T: float4 where rows are 16-byte aligned, `width` of them.
-template <typename T>
+__device__ float ToFloats(uint16_t v) { return __uint_as_float(uint32_t{v} << 16); }
+__device__ float4 ToFloats(const uint2& v) {
+  return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xFFFF0000u), __uint_as_float(v.y << 16),
+                     __uint_as_float(v.y & 0xFFFF0000u));
+}
+__device__ float ToFloats(float v) { return v; }
+__device__ float4 ToFloats(const float4& v) { return v; }
+
+// grid (columns / threads, rows); T: float4 where rows are 16-byte aligned, `width` of them; Outputs: the same of the experts' outputs.
+template <typename T, typename Outputs>
 __global__ void CombineKernel(CombineParams p, int width) {
   ptx::GridTrigger();
   ptx::GridWait();
   const int i = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (i >= width) return;
   const int64_t row = blockIdx.y;
-  const auto* outputs = reinterpret_cast<const T*>(p.outputs);
+  const auto* outputs = reinterpret_cast<const Outputs*>(p.outputs != nullptr ? static_cast<const void*>(p.outputs) : p.outputs_bf16);
   const int32_t* positions = p.position_of_slot + row * p.topk;
   T sum{};
 #pragma unroll 8
-  for (int k = 0; k < static_cast<int>(p.topk); ++k) Add(sum, outputs[int64_t{positions[k]} * width + i]);
+  for (int k = 0; k < static_cast<int>(p.topk); ++k) Add(sum, ToFloats(outputs[int64_t{positions[k]} * width + i]));
   if (p.shared != nullptr) {
     const auto* shared = reinterpret_cast<const T*>(p.shared) + row * width + i;
     T own = shared[0];
@@ -244,7 +252,9 @@ void Combine(Context& context, const CombineParams& p) {
   const bool vectors = p.hidden % 4 == 0 && (reinterpret_cast<uintptr_t>(p.y) | reinterpret_cast<uintptr_t>(p.shared)) % 16 == 0;
   const auto width = static_cast<int>(p.hidden / (vectors ? 4 : 1));
   const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads), static_cast<unsigned>(p.rows));
-  LaunchAfter(context, vectors ? CombineKernel<float4> : CombineKernel<float>, grid, kThreads, 0, p, width);
+  const auto kernel = p.outputs_bf16 == nullptr ? vectors ? CombineKernel<float4, float4> : CombineKernel<float, float>
+                      : vectors ? CombineKernel<float4, uint2> : CombineKernel<float, uint16_t>;
+  LaunchAfter(context, kernel, grid, kThreads, 0, p, width);
 }
 
 }  // namespace deepinfer::backend::cuda

@@ -40,6 +40,7 @@ struct CombineParams {
   int64_t topk = 0;
   int64_t hidden = 0;
   const float* outputs = nullptr;             // [positions, hidden]
+  const uint16_t* outputs_bf16 = nullptr;     // the same in bf16, in place of them
   const int32_t* position_of_slot = nullptr;  // [rows, topk]
   const float* shared = nullptr;              // [shared_spans, rows, hidden] or nullptr: spans of its sums, added up first
   int shared_spans = 1;

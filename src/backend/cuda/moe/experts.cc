@@ -86,14 +86,19 @@ void Run(Context& context, const Group& g, Product product) {
   RunGroupedGemm(context, product.shape, product.params, kTokensFew);
 }
 
-// Runs the product, with the results in scratch memory.
+// Runs the product, with the results in scratch memory. Those of FP8 products are bf16, half the bytes, as the official engine has
+// them, where nothing but a sum or a rounding reads them.
 SpanSums RunInScratch(Context& context, const Group& g, Product product) {
   GemmParams& p = product.params;
   if (g.dispatch == nullptr && p.epilogue == Epilogue::kStore) return RunGemmApart(context, product.shape, p);
   p.y_stride = int64_t{p.problem_rows} * (p.epilogue == Epilogue::kSwiGlu ? 1 : p.problem_matrices);
-  p.y = context.Take<float>(g.rows * p.y_stride);
-  if (p.y != nullptr) Run(context, g, product);
-  return {.data = p.y, .row_stride = p.y_stride};
+  if (IsAligned(product.shape.format)) {
+    p.y_bf16 = context.Take<uint16_t>(g.rows * p.y_stride);
+  } else {
+    p.y = context.Take<float>(g.rows * p.y_stride);
+  }
+  if (p.y != nullptr || p.y_bf16 != nullptr) Run(context, g, product);
+  return {.data = p.y, .bf16 = p.y_bf16, .row_stride = p.y_stride};
 }
 
 // What gate and up of a group read. Aligned inputs that lie there, as the shared expert reads them, are gathered for the routed ones; to
@@ -122,7 +127,7 @@ SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g) {
   up.params.limit = p.limit;
   const bool joined = inputs.parts == 1 && Spans(up.shape) == 1;
   if (joined) up.params.epilogue = Epilogue::kSwiGlu;
-  if (joined && next.activations == Activations::kBf16 && inter % kChunkCols == 0) {
+  if (joined && !IsAligned(w1.format) && next.activations == Activations::kBf16 && inter % kChunkCols == 0) {
     const PackedInputs inner = RoomForInputs(context, g.rows, NumChunks(w2.format, inter), next);
     if (inner.data == nullptr) return {};
     up.params.packed_y = inner.data;
@@ -131,9 +136,9 @@ SpanSums RunGroup(Context& context, const ExpertsParams& p, const Group& g) {
     return RunInScratch(context, g, Describe(g, w2, 1, inner));
   }
   const SpanSums sums = RunInScratch(context, g, up);
-  if (sums.data == nullptr) return {};
+  if (sums.data == nullptr && sums.bf16 == nullptr) return {};
   const float* weights = g.dispatch == nullptr ? nullptr : g.dispatch->weight_of_position;
-  const PackedInputs inner = PackInputs(context, {.x = sums.data, .x_stride = sums.row_stride, .spans = sums.spans,
+  const PackedInputs inner = PackInputs(context, {.x = sums.data, .x_bf16 = sums.bf16, .x_stride = sums.row_stride, .spans = sums.spans,
                                                   .span_stride = sums.span_stride, .rows = g.rows, .cols = inter, .row_map = map,
                                                   .keep_rows = true, .form = next, .gated = !joined, .row_weights = weights,
                                                   .limit = p.limit});
@@ -160,9 +165,11 @@ bool RunRouted(Context& context, const ExpertsParams& p, CombineParams& combine)
   routed.rows = dispatch.positions;
   routed.dispatch = &dispatch;
   routed.tile_tokens = tile_tokens;
-  combine.outputs = RunGroup(context, p, routed).data;
+  const SpanSums sums = RunGroup(context, p, routed);
+  combine.outputs = sums.data;
+  combine.outputs_bf16 = sums.bf16;
   combine.position_of_slot = dispatch.position_of_slot;
-  return combine.outputs != nullptr;
+  return sums.data != nullptr || sums.bf16 != nullptr;
 }
 
 void RunPass(Context& context, const ExpertsParams& p) {
