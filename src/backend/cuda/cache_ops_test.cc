@@ -508,7 +508,7 @@ TEST_F(CacheOps, AttentionOfSharedRowsKeepsBits) {
         EXPECT_EQ(std::memcmp(&other[static_cast<size_t>(r * width)], &alone[static_cast<size_t>(r * width)], static_cast<size_t>(width) * sizeof(float)), 0) << "row " << r;
       }
     };
-    for (const int blocks : {2, 4}) {
+    for (const int blocks : {2, 4, 8}) {
       SCOPED_TRACE(testing::Message() << blocks << " blocks");
       expect_same(run([&] { SparseAttention(context, p, blocks); }));
     }

@@ -11,8 +11,8 @@ namespace deepinfer::backend::cuda {
 // fp32 throughout; any shape whose scores fit in shared memory.
 void PlainAttention(Context& context, const AttentionParams& p);
 
-// Tensor cores: query and softmax weights rounded to bf16, sums in fp32 (attention_sm90.cu). Of few rows each is shared by two or
-// four blocks, which changes no bit; another number of blocks than 0, as many as there is room for, is for tests.
+// Tensor cores: query and softmax weights rounded to bf16, sums in fp32 (attention_sm90.cu). Of few rows each is shared by two,
+// four or eight blocks, which changes no bit; another number of blocks than 0, as many as there is room for, is for tests.
 bool SparseAttentionTakes(const AttentionParams& p);
 void SparseAttention(Context& context, const AttentionParams& p, int blocks_of_item = 0);
 

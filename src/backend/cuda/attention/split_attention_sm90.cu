@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparse attention where there are fewer rows than multiprocessors: a cluster of two or four blocks shares a row's run of 64 heads. The
-// sums are those of attention_sm90.cu, in the same order, so that the choice between the two changes no bit.
+// Sparse attention where there are fewer rows than multiprocessors: a cluster of two, four or eight blocks shares a row's run of 64
+// heads. The sums are those of attention_sm90.cu, in the same order, so that the choice between the two changes no bit.
 //
 // A block brings its part of the query and hands it to the others. It scores every kBlocks-th tile of 64 keys, all channels, keeps the
 // scores in registers, and hands the tile's maxima on. With all maxima known it turns its scores into weights, which the copy engine
@@ -39,7 +39,7 @@ __device__ void ShareQuery(const float* q, SplitShared& shared, int rank) {
   constexpr int kFours = kDim / kBlocks / 4, kStride = kConsumers / kFours, kInFlight = kHeads / kStride;
   constexpr int kBytes = kChunks * kChunkBytes / kBlocks;
   const int t = static_cast<int>(threadIdx.x), first = t / kFours, four = t % kFours, odd = t % 2;
-  const int part = four / 4, chunk = part / 4, unit = part % 4 + (chunk % 2 ^ odd) * 4;
+  const int part = four / 4, chunk = part / 4, unit = part % 4 + ((rank * (kChunks / kBlocks) + chunk) % 2 ^ odd) * 4;
   q += first * kDim + rank * (kDim / kBlocks) + four * 4;
   uint8_t* out = shared.query() + rank * kBytes;
   float4 v[kInFlight];
@@ -55,22 +55,30 @@ __device__ void ShareQuery(const float* q, SplitShared& shared, int rank) {
   ptx::FenceAsyncShared();
   ptx::ClusterWait();
   ptx::SyncThreads(kQueryWritten, kConsumers);
-  if (t < kBlocks && t != rank) {
-    const uint32_t from = ptx::SharedAddress(out);
-    ptx::BulkCopyRemote(ptx::RemoteAddress(from, t), from, kBytes, ptx::RemoteAddress(ptx::SharedAddress(&shared.query_ready), t));
+  constexpr int kOwn = kChunks / kBlocks;
+  if (t < kChunks && t / kOwn != rank) {
+    const uint32_t from = ptx::SharedAddress(out) + static_cast<uint32_t>(t % kOwn * kChunkBytes);
+    ptx::BulkCopyRemote(ptx::RemoteAddress(from, t / kOwn), from, kChunkBytes,
+                        ptx::RemoteAddress(ptx::SharedAddress(&shared.query_ready), t / kOwn));
   }
   ptx::BarrierWait(&shared.query_ready, 0);
 }
 
-// Scores of a tile whose slots come next.
+// Scores of a tile whose slots come next. Loops that are not unrolled: what runs once is bound by the reading of instructions.
 template <int kBlocks>
 __device__ void ScoreTile(SplitShared& shared, const SplitFills<kBlocks>& fills, int number, Scores& s) {
+#pragma unroll 1
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    const int fill = 2 * number + chunk / kSlotChunks, slot = fill % kSlots, in_slot = chunk % kSlotChunks;
+    if (in_slot == 0) WaitForData(&shared.full[slot], static_cast<uint32_t>(fill / kSlots) & 1);
+    const auto channels = static_cast<uint32_t>((fills.HalfOf(fill) * kSlotChunks + in_slot) * kChunkBytes);
+    const Operand query(ptx::SwizzledOperand(ptx::SharedAddress(shared.query()) + channels));
+    const Operand keys(ptx::SwizzledOperand(ptx::SharedAddress(shared.slots[slot]) + static_cast<uint32_t>(in_slot * kChunkBytes)));
+    ptx::WgmmaFenceRegisters(s);
+    ptx::WgmmaFence();
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int fill = 2 * number + half, slot = fill % kSlots;
-    WaitForData(&shared.full[slot], static_cast<uint32_t>(fill / kSlots) & 1);
-    const uint32_t channels = static_cast<uint32_t>(fills.HalfOf(fill) * kSlotChunks * kChunkBytes);
-    StartHalfScores(ptx::SharedAddress(shared.query()) + channels, ptx::SharedAddress(shared.slots[slot]), s);
+    for (uint32_t step = 0; step < 4; ++step) ptx::WgmmaShared<false>(s, query.At(step * 32), keys.At(step * 32));
+    ptx::WgmmaCommit();
   }
   ptx::WgmmaWait<0>();
   ptx::WgmmaFenceRegisters(s);
@@ -84,57 +92,40 @@ __device__ void ScoreTile(SplitShared& shared, const SplitFills<kBlocks>& fills,
 // Hands a tile's maxima to all blocks, each by another lane of a head's four.
 template <int kBlocks>
 __device__ void SendBest(SplitShared& shared, int tile, const float (&best)[2]) {
-  const int c = static_cast<int>(threadIdx.x) % 4;
-  if (c >= kBlocks) return;
-  ptx::StoreRemote(ptx::RemoteAddress(ptx::SharedAddress(&shared.best[tile][BestOf()]), c), best[0], best[1],
-                   ptx::RemoteAddress(ptx::SharedAddress(&shared.best_ready), c));
+#pragma unroll
+  for (int r = static_cast<int>(threadIdx.x) % 4; r < kBlocks; r += 4) {
+    ptx::StoreRemote(ptx::RemoteAddress(ptx::SharedAddress(&shared.best[tile][BestOf()]), r), best[0], best[1],
+                     ptx::RemoteAddress(ptx::SharedAddress(&shared.best_ready), r));
+  }
 }
 
-// Stores the tile's weights and sums and has them copied to all blocks. Channels of the other half may need other weights: the
-// thread stores them there itself.
+// Stores the tile's weights and sums and has them copied to all blocks.
 template <int kBlocks>
-__device__ void SendWeights(SplitShared& shared, const SplitFills<kBlocks>& fills, int tile, const Weights& a, const float (&sum)[2],
-                            const float (&own_factor)[2], const float (&other_factor)[2], int group) {
+__device__ void SendWeights(SplitShared& shared, int rank, int tile, const Weights& a, const float (&sum)[2], int group) {
   TileWeights& out = shared.tiles[tile];
+  constexpr float kOnes[2] = {1.0f, 1.0f};
   out.sums[ThreadOfGroup()] = make_float2(sum[0], sum[1]);
-  StoreWeights(a, own_factor, out.weights);
-  const bool others_differ =
-      !ptx::SyncThreadsAnd(kOwnWeights + group, kWarpgroup, own_factor[0] == other_factor[0] && own_factor[1] == other_factor[1]);
-  const uint32_t here = ptx::SharedAddress(&out), ready = ptx::SharedAddress(&shared.weights_ready[tile]);
+  StoreWeights(a, kOnes, out.weights);
+  ptx::SyncThreads(kOwnWeights + group, kWarpgroup);
   const int r = ThreadOfGroup();
-  if (r == fills.rank) {
+  if (r == rank) {
     ptx::BarrierArrive(&shared.weights_ready[tile]);
   } else if (r < kBlocks) {
-    const bool differs = others_differ && SplitFills<kBlocks>{r, 0}.right() != fills.right();
-    const uint32_t skipped = differs ? sizeof(out.weights) : 0;
-    ptx::BulkCopyRemote(ptx::RemoteAddress(here, r) + skipped, here + skipped, sizeof(TileWeights) - skipped,
-                        ptx::RemoteAddress(ready, r));
-  }
-  if (!others_differ) return;
-  for (int to = 0; to < kBlocks; ++to) {
-    if (SplitFills<kBlocks>{to, 0}.right() == fills.right()) continue;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int h = i % 2;
-      const uint32_t pair = a[i / 4][i / 2 % 2 * 2 + h];
-      const auto offset = static_cast<uint32_t>(UnitOffset(Head() + 8 * h, i / 2) + 4 * (r % 4));
-      const float low = __uint_as_float(pair << 16), high = __uint_as_float(pair & 0xFFFF0000u);
-      ptx::StoreRemote(ptx::RemoteAddress(here + offset, to), ptx::PackBf16x2(low * other_factor[h], high * other_factor[h]),
-                       ptx::RemoteAddress(ready, to));
-    }
+    const uint32_t here = ptx::SharedAddress(&out), ready = ptx::SharedAddress(&shared.weights_ready[tile]);
+    ptx::BulkCopyRemote(ptx::RemoteAddress(here, r), here, sizeof(TileWeights), ptx::RemoteAddress(ready, r));
   }
 }
 
 // Scores and weights of the warpgroup's tiles: every other one of the block's.
-template <int kBlocks, int kGroup>
-__device__ void ScoreAndWeigh(SplitShared& shared, const SplitItem<kBlocks>& item) {
-  constexpr int kMine = (SplitFills<kBlocks>::kOwnTiles + 1 - kGroup) / 2;
+template <int kBlocks>
+__device__ void ScoreAndWeigh(SplitShared& shared, const SplitItem<kBlocks>& item, int group) {
+  constexpr int kMine = (SplitFills<kBlocks>::kOwnTiles + 1) / 2;
   const SplitFills<kBlocks>& fills = item.fills;
   const int own = fills.own();
   Scores s[kMine];
 #pragma unroll
   for (int i = 0; i < kMine; ++i) {
-    const int number = 2 * i + kGroup, tile = fills.OwnTile(number);
+    const int number = 2 * i + group, tile = fills.OwnTile(number);
 #pragma unroll
     for (int j = 0; j < 32; ++j) s[i][j] = 0.0f;
     if (number >= own) continue;
@@ -146,36 +137,24 @@ __device__ void ScoreAndWeigh(SplitShared& shared, const SplitItem<kBlocks>& ite
   }
   // A block without a tile says that its query has come, in a place that nobody reads: weights are copied to where queries lay.
   constexpr float kNothing[2] = {};
-  if (kGroup == 0 && fills.rank >= fills.tiles) SendBest<kBlocks>(shared, fills.rank, kNothing);
+  if (group == 0 && fills.rank >= fills.tiles) SendBest<kBlocks>(shared, fills.rank, kNothing);
   // All blocks are through with their queries then.
   ptx::BarrierWait(&shared.best_ready, 0);
   float top[2] = {item.sink[0], item.sink[1]};
   int seen = 0;
 #pragma unroll
   for (int i = kMine - 1; i >= 0; --i) {
-    const int number = 2 * i + kGroup, tile = fills.OwnTile(number);
+    const int number = 2 * i + group, tile = fills.OwnTile(number);
     if (number >= own) continue;
     for (; seen <= tile; ++seen) {
       const float2 best = shared.best[seen][BestOf()];
       top[0] = Moved(top[0], best.x);
       top[1] = Moved(top[1], best.y);
     }
-    // Right channels take an even tile behind the odd one, with weights scaled to that one's maximum.
-    float factor[2] = {1.0f, 1.0f};
-    if (fills.rank % 2 == 0) {
-      const float2 best = shared.best[tile + 1][BestOf()];
-      factor[0] = Exp2(top[0] - Moved(top[0], best.x));
-      factor[1] = Exp2(top[1] - Moved(top[1], best.y));
-    }
-    constexpr float kOnes[2] = {1.0f, 1.0f};
     Weights a;
     float sum[2];
     Weigh(item.scale, s[i], top, a, sum);
-    if (fills.right() != 0) {
-      SendWeights(shared, fills, tile, a, sum, factor, kOnes, kGroup);
-    } else {
-      SendWeights(shared, fills, tile, a, sum, kOnes, factor, kGroup);
-    }
+    SendWeights<kBlocks>(shared, fills.rank, tile, a, sum, group);
   }
 }
 
@@ -195,14 +174,32 @@ __device__ void FenceRuns(float (&o)[kRuns][32]) {
   for (int run = 0; run < kRuns; ++run) ptx::WgmmaFenceRegisters(o[run]);
 }
 
+__device__ void FenceWeights(Weights& a) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step) ptx::WgmmaFenceRegisters(a[step]);
+}
+
+// The thread's weights of a tile, times factor and rounded again.
+__device__ void LoadWeights(const uint8_t* in, const float (&factor)[2], Weights& a) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int j = i / 2, h = i % 2;
+    const uint32_t pair = *reinterpret_cast<const uint32_t*>(in + UnitOffset(Head() + 8 * h, j) + static_cast<int>(threadIdx.x) % 4 * 4);
+    a[j / 2][j % 2 * 2 + h] = ptx::PackBf16x2(__uint_as_float(pair << 16) * factor[h], __uint_as_float(pair & 0xFFFF0000u) * factor[h]);
+  }
+}
+
 // Begins the products of a tile with the warpgroup's channels.
-template <int kBlocks, int kGroup, int kRuns>
-__device__ void StartValues(SplitShared& shared, const SplitFills<kBlocks>& fills, int at, int tile, float (&o)[kRuns][32]) {
+template <int kBlocks, int kRuns>
+__device__ Operand Values(const SplitShared& shared, const SplitFills<kBlocks>& fills, int at, int tile, int group) {
   constexpr int kOfSlot = SplitFills<kBlocks>::kTilesOfSlot;
   const int slot = (fills.scored() + at / kOfSlot) % kSlots, place = kOfSlot == 1 ? 0 : tile % kOfSlot;
+  const auto offset = static_cast<uint32_t>((SplitFills<kBlocks>::kSumming * place + group) * kRuns * kChunkBytes);
+  return Operand(ptx::SwizzledTransposedOperand(ptx::SharedAddress(shared.slots[slot]) + offset, kChunkBytes));
+}
+template <int kRuns>
+__device__ void StartValues(const SplitShared& shared, int tile, const Operand& values, float (&o)[kRuns][32]) {
   const Operand weights(ptx::SwizzledOperand(ptx::SharedAddress(shared.tiles[tile].weights)));
-  const Operand values(ptx::SwizzledTransposedOperand(
-      ptx::SharedAddress(shared.slots[slot]) + static_cast<uint32_t>((2 * place + kGroup) * kRuns * kChunkBytes), kChunkBytes));
   FenceRuns(o);
   ptx::WgmmaFence();
 #pragma unroll
@@ -211,6 +208,21 @@ __device__ void StartValues(SplitShared& shared, const SplitFills<kBlocks>& fill
     for (int run = 0; run < kRuns; ++run) {
       ptx::WgmmaShared<true>(o[run], weights.At(step * 32), values.At(step * 2048 + run * kChunkBytes));
     }
+  }
+  ptx::WgmmaCommit();
+}
+// The same with weights that are scaled to a later maximum; they stay in registers until the products are done.
+template <int kRuns>
+__device__ void StartScaledValues(const SplitShared& shared, int tile, const Operand& values, const float (&factor)[2], Weights& a,
+                                  float (&o)[kRuns][32]) {
+  LoadWeights(shared.tiles[tile].weights, factor, a);
+  FenceRuns(o);
+  FenceWeights(a);
+  ptx::WgmmaFence();
+#pragma unroll
+  for (int step = 0; step < kTileKeys / 16; ++step) {
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) ptx::WgmmaTransposed(o[run], a[step], values.At(step * 2048 + run * kChunkBytes));
   }
   ptx::WgmmaCommit();
 }
@@ -234,13 +246,14 @@ __device__ void MoveOverPair(const SplitShared& shared, int pair, float (&top)[2
 }
 
 // The warpgroup's channels, summed over all tiles; afterwards the factor of the outputs.
-template <int kBlocks, int kGroup, int kRuns>
-__device__ void SumValues(SplitShared& shared, const SplitItem<kBlocks>& item, float (&o)[kRuns][32], float (&inverse)[2]) {
+template <bool kRight, int kBlocks, int kRuns>
+__device__ void SumValues(SplitShared& shared, const SplitItem<kBlocks>& item, int group, float (&o)[kRuns][32], float (&inverse)[2]) {
   using Fills = SplitFills<kBlocks>;
   const Fills& fills = item.fills;
-  const int right = fills.right();
+  constexpr int right = kRight ? 1 : 0;
   float top[2] = {item.sink[0], item.sink[1]};
   float even[2] = {}, odd[2] = {};  // denominators of tiles
+  Weights a = {};
   WaitForTile(shared, fills, 0, right);
   for (int pair = 0; pair < fills.tiles / 2; ++pair) {
     PairFactors factors;
@@ -250,7 +263,8 @@ __device__ void SumValues(SplitShared& shared, const SplitItem<kBlocks>& item, f
       const int at = 2 * pair + i;
       ptx::WgmmaWait<0>();
       FenceRuns(o);
-      if (at > 0 && at % Fills::kTilesOfSlot == 0 && LeadsWarp()) {
+      if (kRight) FenceWeights(a);
+      if (at > 0 && at % Fills::kTilesOfSlot == 0 && threadIdx.x % kWarp < 2 / Fills::kSumming) {
         ptx::BarrierArrive(&shared.empty[(fills.scored() + at / Fills::kTilesOfSlot - 1) % kSlots]);
       }
       float factor[2];
@@ -262,7 +276,13 @@ __device__ void SumValues(SplitShared& shared, const SplitItem<kBlocks>& item, f
 #pragma unroll
         for (int j = 0; j < kRuns * 32; ++j) o[j / 32][j % 32] *= factor[j / 2 % 2];
       }
-      StartValues<kBlocks, kGroup>(shared, fills, at, at ^ right, o);
+      const Operand values = Values<kBlocks, kRuns>(shared, fills, at, at ^ right, group);
+      // Right channels take the even tile behind the odd one, with weights scaled to that one's maximum.
+      if (kRight && i == 1) {
+        StartScaledValues(shared, at ^ right, values, factors.second, a, o);
+      } else {
+        StartValues(shared, at ^ right, values, o);
+      }
       if (at + 1 < fills.tiles) WaitForTile(shared, fills, at + 1, (at + 1) ^ right);
     }
     const float2 even_sum = shared.tiles[2 * pair].sums[ThreadOfGroup()], odd_sum = shared.tiles[2 * pair + 1].sums[ThreadOfGroup()];
@@ -276,11 +296,12 @@ __device__ void SumValues(SplitShared& shared, const SplitItem<kBlocks>& item, f
   for (int h = 0; h < 2; ++h) inverse[h] = kKeyRepair / (QuadSum(even[h]) + QuadSum(odd[h]) + Exp2(item.sink[h] - top[h]));
   ptx::WgmmaWait<0>();
   FenceRuns(o);
+  if (kRight) FenceWeights(a);
 }
 
 // A consumer warpgroup.
-template <int kBlocks, int kGroup>
-__device__ void ConsumeSplit(const SparseParams& p, SplitShared& shared, int index, int rank) {
+template <int kBlocks>
+__device__ void ConsumeSplit(const SparseParams& p, SplitShared& shared, int index, int rank, int group) {
   const int first_head = p.FirstHead(index);
   const int64_t row = p.RowOf(index);
   const RowNumbers numbers = {p.op.positions[row], p.op.window_floor[row], 0, p.op.has_latents ? p.op.selected_count[row] : 0, 0};
@@ -295,18 +316,29 @@ __device__ void ConsumeSplit(const SparseParams& p, SplitShared& shared, int ind
   item.scale = p.op.scale * kLog2E * kKeyRepair;
   const auto best = static_cast<uint32_t>(max(item.fills.tiles, kBlocks));
   if (threadIdx.x == 0) ptx::BarrierArriveExpect(&shared.best_ready, best * sizeof(shared.best[0]));
-  ScoreAndWeigh<kBlocks, kGroup>(shared, item);
-  constexpr int kRuns = kChunks / kBlocks / 2;  // of 64 channels
+  ScoreAndWeigh(shared, item, group);
+  if (group >= SplitFills<kBlocks>::kSumming) {
+    ptx::ClusterArrive();
+    return;
+  }
+  constexpr int kRuns = SplitFills<kBlocks>::kRuns;
   float o[kRuns][32] = {};
   float inverse[2];
-  SumValues<kBlocks, kGroup>(shared, item, o, inverse);
+  if (item.fills.right() != 0) {
+    SumValues<true>(shared, item, group, o, inverse);
+  } else {
+    SumValues<false>(shared, item, group, o, inverse);
+  }
   // All that others write here has come.
   ptx::ClusterArrive();
-  const int first_chunk = (2 * rank + kGroup) * kRuns;
-  if (kGroup == 1 && rank == kBlocks - 1) {
-    StoreOutputs<kRuns * 4, kRuns % 2, true>(p, row, first_head, first_chunk, inverse, o);
+  constexpr int kSumming = SplitFills<kBlocks>::kSumming, kOdd = kSumming == 2 ? kRuns % 2 : 0;
+  const int first_chunk = (kSumming * rank + group) * kRuns;
+  if (group == kSumming - 1 && rank == kBlocks - 1) {
+    StoreOutputs<kRuns * 4, kOdd, true>(p, row, first_head, first_chunk, inverse, o);
+  } else if (kOdd != 0 && group == 1) {
+    StoreOutputs<kRuns * 4, 1, false>(p, row, first_head, first_chunk, inverse, o);
   } else {
-    StoreOutputs<kRuns * 4, kRuns % 2 * kGroup, false>(p, row, first_head, first_chunk, inverse, o);
+    StoreOutputs<kRuns * 4, 0, false>(p, row, first_head, first_chunk, inverse, o);
   }
 }
 
@@ -337,14 +369,11 @@ __global__ void __launch_bounds__(kSplitThreads, 1) SplitAttentionKernel(const _
   ptx::GridBegin();
   // Made uniform for ptxas, which otherwise runs one product at a time.
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
-  if (group == 0) {
-    ptx::TakeRegisters<kSplitConsumerRegisters>();
-    ConsumeSplit<kBlocks, 0>(p, shared, index, rank);
-  } else if (group == 1) {
-    ptx::TakeRegisters<kSplitConsumerRegisters>();
-    ConsumeSplit<kBlocks, 1>(p, shared, index, rank);
+  if (group < 2) {
+    ptx::TakeRegisters<SplitFills<kBlocks>::kConsumerRegisters>();
+    ConsumeSplit<kBlocks>(p, shared, index, rank, group);
   } else {
-    ptx::ReleaseRegisters<kSplitProducerRegisters>();
+    ptx::ReleaseRegisters<SplitFills<kBlocks>::kProducerRegisters>();
     ProduceSplit<kBlocks>(p, shared, p.RowOf(index), rank);
     ptx::ClusterWait();
     ptx::ClusterArrive();
@@ -397,12 +426,15 @@ bool SplitAttentionTakes(const SparseParams& p) {
 
 int SplitAttentionBlocks(Context& context, const SparseParams& p) {
   if (!SplitAttentionTakes(p) || 2 * p.num_items > context.num_sms()) return 1;
+  if (8 * p.num_items <= context.num_sms() && p.num_items <= ClustersAtOnce<8>(context)) return 8;
   if (4 * p.num_items <= context.num_sms() && p.num_items <= ClustersAtOnce<4>(context)) return 4;
   return p.num_items <= ClustersAtOnce<2>(context) ? 2 : 1;
 }
 
 void SplitAttention(Context& context, const SparseParams& p, int blocks) {
-  if (blocks == 4) {
+  if (blocks == 8) {
+    Launch<8>(context, p);
+  } else if (blocks == 4) {
     Launch<4>(context, p);
   } else {
     Launch<2>(context, p);

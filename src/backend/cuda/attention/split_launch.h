@@ -11,10 +11,10 @@ namespace deepinfer::backend::cuda {
 // Whether an item's tiles have room.
 bool SplitAttentionTakes(const sparse::SparseParams& p);
 
-// As many blocks a work item, 1, 2 or 4, as find a multiprocessor each.
+// As many blocks a work item, 1, 2, 4 or 8, as find a multiprocessor each.
 int SplitAttentionBlocks(Context& context, const sparse::SparseParams& p);
 
-// blocks: 2 or 4. REQUIRES: SplitAttentionTakes(p).
+// blocks: 2, 4 or 8. REQUIRES: SplitAttentionTakes(p).
 void SplitAttention(Context& context, const sparse::SparseParams& p, int blocks);
 
 }  // namespace deepinfer::backend::cuda

@@ -80,25 +80,33 @@ __device__ inline PieceAt FindPiece(const SplitFills<kBlocks>& fills, int fill, 
   return {tile, fills.rank * kOfBlock + piece * 2 % kOfBlock};
 }
 
-__device__ inline int KeyOf(int octet) { return Producer() % kWarpgroup / kWarp * 16 + octet * 8 + Producer() % 8; }
-__device__ inline int KeyPart() { return Producer() % kWarp / 8; }
+// The thread's first key of a tile, whose row of eight it is, and its part of the key's units.
+struct ThreadKeys {
+  uint32_t first, row, part;
+};
+__device__ inline ThreadKeys FindThreadKeys() {
+  const uint32_t t = threadIdx.x;
+  return {t % kWarpgroup / kWarp * 16 + t % 8, t % 8, t % kWarp / 8};
+}
 
 // Without branches: loads under one are waited for where it joins.
 template <bool kWindow>
-__device__ inline void LoadPiece(const SparseParams& p, const SplitShared& shared, const PieceAt& at, int octet, Piece<kWindow>& piece) {
-  const Place place = shared.places[at.tile * kTileKeys + KeyOf(octet)];
+__device__ inline void LoadPiece(const SparseParams& p, const SplitShared& shared, const ThreadKeys& t, const PieceAt& at, int octet,
+                                 Piece<kWindow>& piece) {
+  const Place place = shared.places[static_cast<uint32_t>(at.tile * kTileKeys + octet * 8) + t.first];
   const bool is_there = place.codes != kNoKey;
   const auto* base = reinterpret_cast<const uint8_t*>(kWindow ? p.op.window_cache.base : p.op.latent_cache.base);
-  const uint8_t* codes = base + size_t{place.codes} * 16 + at.chunk * (kWindow ? 64 : 32) + KeyPart() * 16;
-  const uint8_t* scales = base + size_t{place.scales} * 16 + (kWindow ? at.chunk * 2 : at.chunk * 4 + KeyPart() / 2 * 4);
+  const auto chunk = static_cast<uint32_t>(at.chunk);
+  const uint8_t* codes = base + size_t{place.codes} * 16 + (chunk * (kWindow ? 64 : 32) + t.part * 16);
+  const uint8_t* scales = base + size_t{place.scales} * 16 + (kWindow ? chunk * 2 : chunk * 4 + t.part / 2 * 4);
   ptx::LoadOnceIf(is_there, codes, piece.codes[0]);
   if constexpr (kWindow) ptx::LoadOnceIf(is_there, codes + 64, piece.codes[1]);
   ptx::LoadWordOnceIf(is_there, scales, piece.scales);
 }
 
 // As StoreLatents and StoreWindow (sparse_produce_sm90.cuh); `to` is the key's row in the piece's first chunk.
-__device__ inline void StorePiece(const Piece<false>& piece, uint32_t to) {
-  const auto part = static_cast<uint32_t>(KeyPart()), row = static_cast<uint32_t>(Producer()) % 8;
+__device__ inline void StorePiece(const ThreadKeys& t, const Piece<false>& piece, uint32_t to) {
+  const uint32_t part = t.part, row = t.row;
   to = (to + part / 2 * kChunkBytes) | (((part % 2 * 2 + part / 2 * 4) ^ row) * 16);
   uint32_t scales[2];
   LatentScales(piece.scales >> part % 2 * 16, scales);
@@ -110,8 +118,8 @@ __device__ inline void StorePiece(const Piece<false>& piece, uint32_t to) {
     ptx::StoreShared(to ^ (e * 16 + 64), units[1]);
   }
 }
-__device__ inline void StorePiece(const Piece<true>& piece, uint32_t to) {
-  const auto part = static_cast<uint32_t>(KeyPart()), row = static_cast<uint32_t>(Producer()) % 8;
+__device__ inline void StorePiece(const ThreadKeys& t, const Piece<true>& piece, uint32_t to) {
+  const uint32_t part = t.part, row = t.row;
   to |= (part ^ row) * 16;
   uint4 units[2];
 #pragma unroll
@@ -126,34 +134,105 @@ __device__ inline void StorePiece(const Piece<true>& piece, uint32_t to) {
 __device__ inline uint32_t WaitForSlot(SplitShared& shared, int fill) {
   return ptx::BarrierWaitZero(&shared.empty[fill % kSlots], static_cast<uint32_t>(~(fill / kSlots)) & 1);
 }
-__device__ inline uint32_t SlotAddress(SplitShared& shared, int fill, int piece, int octet) {
-  return ptx::SharedAddress(shared.slots[fill % kSlots]) + static_cast<uint32_t>(piece * 2 * kChunkBytes + KeyOf(octet) * 128);
+__device__ inline uint32_t SlotAddress(SplitShared& shared, const ThreadKeys& t, int fill, int piece, int octet) {
+  return ptx::SharedAddress(shared.slots[fill % kSlots]) + static_cast<uint32_t>(piece * 2 * kChunkBytes + octet * 1024) + t.first * 128;
 }
 
-// A piece of all of the warp's keys.
+// A slot whose pieces are both of latents, or both of window keys; of these not all loads find registers at once.
 template <bool kWindow>
-__device__ inline void FillPiece(const SparseParams& p, SplitShared& shared, const PieceAt& at, int fill, int piece) {
+__device__ inline void FillSlot(const SparseParams& p, SplitShared& shared, const ThreadKeys& t, const PieceAt (&at)[2], int fill) {
+  constexpr int kAtOnce = kWindow ? 2 : 4;
+  Piece<kWindow> pieces[4];
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) LoadPiece(p, shared, t, at[i / 2], i % 2, pieces[i]);
+  const uint32_t zero = WaitForSlot(shared, fill);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    pieces[i].scales ^= zero;
+    StorePiece(t, pieces[i], SlotAddress(shared, t, fill, i / 2, i % 2));
+    if (i + kAtOnce < 4) LoadPiece(p, shared, t, at[(i + kAtOnce) / 2], (i + kAtOnce) % 2, pieces[i + kAtOnce]);
+  }
+}
+
+// One piece, where a slot has both kinds.
+template <bool kWindow>
+__device__ inline void FillPiece(const SparseParams& p, SplitShared& shared, const ThreadKeys& t, const PieceAt& at, int fill, int piece) {
   Piece<kWindow> pieces[2];
 #pragma unroll
-  for (int octet = 0; octet < 2; ++octet) LoadPiece(p, shared, at, octet, pieces[octet]);
+  for (int octet = 0; octet < 2; ++octet) LoadPiece(p, shared, t, at, octet, pieces[octet]);
   const uint32_t zero = WaitForSlot(shared, fill);
 #pragma unroll
   for (int octet = 0; octet < 2; ++octet) {
     pieces[octet].scales ^= zero;
-    StorePiece(pieces[octet], SlotAddress(shared, fill, piece, octet));
+    StorePiece(t, pieces[octet], SlotAddress(shared, t, fill, piece, octet));
   }
 }
 
-// Both pieces of a slot of latents: all loads are on their way at once.
-__device__ inline void FillLatentSlot(const SparseParams& p, SplitShared& shared, const PieceAt (&at)[2], int fill) {
-  Piece<false> pieces[2][2];
+template <int kBlocks>
+__device__ inline void FillWideSlot(const SparseParams& p, SplitShared& shared, const ThreadKeys& t, const SplitFills<kBlocks>& fills,
+                                    int window_tiles, int fill) {
+  const PieceAt at[2] = {FindPiece(fills, fill, 0), FindPiece(fills, fill, 1)};
+  const bool windows[2] = {at[0].tile < window_tiles, at[1].tile < window_tiles};
+  if (windows[0] && windows[1]) {
+    FillSlot<true>(p, shared, t, at, fill);
+  } else if (windows[0]) {  // window tiles come first
+    FillPiece<true>(p, shared, t, at[0], fill, 0);
+    FillPiece<false>(p, shared, t, at[1], fill, 1);
+  } else {
+    FillSlot<false>(p, shared, t, at, fill);
+  }
+}
+
+// Slots of eight blocks, that hold four tiles with one chunk each: a thread has half of a key's chunk, of latents one unit, of
+// window keys two.
+struct NarrowPiece {
+  uint32_t codes[2][4];
+  uint32_t scales;
+  bool is_window;
+};
+__device__ inline void LoadNarrow(const SparseParams& p, const SplitShared& shared, const ThreadKeys& t, int tile, int tiles,
+                                  int window_tiles, int rank, int octet, NarrowPiece& piece) {
+  const Place place = shared.places[static_cast<uint32_t>(min(tile, tiles - 1) * kTileKeys + octet * 8) + t.first];
+  const bool is_there = tile < tiles && place.codes != kNoKey;
+  piece.is_window = tile < window_tiles;
+  const auto* base = reinterpret_cast<const uint8_t*>(piece.is_window ? p.op.window_cache.base : p.op.latent_cache.base);
+  const auto half = static_cast<uint32_t>(rank) * 2 + t.part % 2;  // of the key's sixteen
+  const uint8_t* codes = base + size_t{place.codes} * 16 + half * (piece.is_window ? 32 : 16);
+  const uint8_t* scales = base + size_t{place.scales} * 16 + (piece.is_window ? half / 4 * 4 : half / 2 * 4);
+  ptx::LoadOnceIf(is_there, codes, piece.codes[0]);
+  ptx::LoadOnceIf(is_there && piece.is_window, codes + 16, piece.codes[1]);
+  ptx::LoadWordOnceIf(is_there, scales, piece.scales);
+}
+__device__ inline void StoreNarrow(const ThreadKeys& t, const NarrowPiece& piece, int rank, uint32_t to) {
+  const auto half = static_cast<uint32_t>(rank) * 2 + t.part % 2;
+  to |= (t.part % 2 * 2 ^ t.row) * 16;
+  uint32_t scales[2];
+  LatentScales(piece.scales >> half % 2 * 16, scales);
+  const uint32_t window_scale = WindowScale(piece.scales >> half % 4 * 8 & 0xFF);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) LoadPiece(p, shared, at[i % 2], i / 2, pieces[i % 2][i / 2]);
+  for (uint32_t e = 0; e < 2; ++e) {
+    uint4 units[2];
+    if (piece.is_window) {
+      DecodeWindow(piece.codes[e], window_scale, units);
+    } else {
+      DecodeLatent(piece.codes[0][2 * e], piece.codes[0][2 * e + 1], scales[e], units);
+    }
+    ptx::StoreShared(to ^ e * 16, units[0]);
+    ptx::StoreShared(to ^ (e * 16 + 64), units[1]);
+  }
+}
+__device__ inline void FillNarrowSlot(const SparseParams& p, SplitShared& shared, const ThreadKeys& t, const SplitFills<8>& fills,
+                                      int window_tiles, int fill) {
+  const int tile = (fill - fills.scored()) * 4 + static_cast<int>(t.part / 2);
+  NarrowPiece pieces[4];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) LoadNarrow(p, shared, t, tile, fills.tiles, window_tiles, fills.rank, i, pieces[i]);
   const uint32_t zero = WaitForSlot(shared, fill);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    pieces[i % 2][i / 2].scales ^= zero;
-    StorePiece(pieces[i % 2][i / 2], SlotAddress(shared, fill, i % 2, i / 2));
+    pieces[i].scales ^= zero;
+    StoreNarrow(t, pieces[i], fills.rank, SlotAddress(shared, t, fill, i / 2, i % 2) + t.part / 2 * kChunkBytes);
+    if (i < 2) LoadNarrow(p, shared, t, tile + 2, fills.tiles, window_tiles, fills.rank, i, pieces[i + 2]);
   }
 }
 
@@ -165,22 +244,18 @@ __device__ inline void ProduceSplit(const SparseParams& p, SplitShared& shared, 
   ptx::SyncThreads(kPlacesReady, kSplitProducers);
   const int window_tiles = Tiles(keys.window);
   const SplitFills<kBlocks> fills{rank, 2 * Pairs(keys.window, keys.latents)};
+  const ThreadKeys thread = FindThreadKeys();
   const int all = fills.all();
 #pragma unroll 1
   for (int fill = Producer() / kWarpgroup; fill < all; fill += kSlots) {
-    const PieceAt at[2] = {FindPiece(fills, fill, 0), FindPiece(fills, fill, 1)};
-    if (at[0].tile >= window_tiles && at[1].tile >= window_tiles) {
-      FillLatentSlot(p, shared, at, fill);
-    } else {
-#pragma unroll 1
-      for (int piece = 0; piece < 2; ++piece) {
-        const PieceAt here = piece == 0 ? at[0] : at[1];
-        if (here.tile >= window_tiles) {
-          FillPiece<false>(p, shared, here, fill, piece);
-        } else {
-          FillPiece<true>(p, shared, here, fill, piece);
-        }
+    if constexpr (kBlocks == 8) {
+      if (fill < fills.scored()) {
+        FillWideSlot(p, shared, thread, fills, window_tiles, fill);
+      } else {
+        FillNarrowSlot(p, shared, thread, fills, window_tiles, fill);
       }
+    } else {
+      FillWideSlot(p, shared, thread, fills, window_tiles, fill);
     }
     __syncwarp();
     if (Producer() % kWarp == 0) ptx::BarrierArrive(&shared.full[fill % kSlots]);

@@ -11,7 +11,6 @@ namespace deepinfer::backend::cuda::sparse {
 constexpr int kSplitTiles = 10;  // at most, of an item: their weights have room where the query was
 constexpr int kSplitProducers = 4 * kWarpgroup;
 constexpr int kSplitThreads = kConsumers + kSplitProducers;
-constexpr int kSplitConsumerRegisters = 144, kSplitProducerRegisters = 48;
 constexpr int kSlots = 4, kSlotChunks = 4;  // as many slots as warpgroups of producers
 
 // A tile's weights, and what each thread of the warpgroup that made them adds to the denominators of its two heads.
@@ -35,12 +34,18 @@ static_assert(kChunks * kChunkBytes <= kSplitTiles * sizeof(TileWeights) && size
 
 // What slots are filled with, in order. A block first scores its own tiles, every kBlocks-th of the item, the last one first, since window
 // keys take longer to bring: a slot is half of a tile, with 256 channels. Then it sums its own channels over all tiles: a slot has
-// kBlocks / 2 tiles.
+// kBlocks / 2 tiles. Of eight blocks each has one chunk: the first warpgroup of consumers alone sums it.
 template <int kBlocks>
 struct SplitFills {
   static constexpr int kChunksOfBlock = kChunks / kBlocks;
   static constexpr int kTilesOfSlot = kSlotChunks / kChunksOfBlock;
   static constexpr int kOwnTiles = (kSplitTiles + kBlocks - 1) / kBlocks;  // at most
+  static constexpr int kSumming = kChunksOfBlock > 1 ? 2 : 1;              // warpgroups that sum channels
+  static constexpr int kRuns = kChunksOfBlock / kSumming;                  // chunks of each
+  // The fewer tiles a warpgroup scores, the fewer registers it needs: 80 x 768 in all.
+  static constexpr int kConsumerRegisters = kBlocks == 2 ? 144 : kBlocks == 4 ? 128 : 112;
+  static constexpr int kProducerRegisters = kBlocks == 2 ? 48 : kBlocks == 4 ? 56 : 64;
+  static_assert(kConsumers * kConsumerRegisters + kSplitProducers * kProducerRegisters == kSplitThreads * 80);
 
   int rank;
   int tiles;
@@ -53,7 +58,7 @@ struct SplitFills {
   __device__ int right() const { return rank >= kBlocks / 2 ? 1 : 0; }
 
   __device__ int scored() const { return 2 * own(); }
-  __device__ int all() const { return scored() + tiles / kTilesOfSlot; }
+  __device__ int all() const { return scored() + (tiles + kTilesOfSlot - 1) / kTilesOfSlot; }
 };
 
 }  // namespace deepinfer::backend::cuda::sparse
