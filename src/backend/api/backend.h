@@ -151,6 +151,11 @@ class Backend {
     Linear(linear);
     RmsNorm(norm);
   }
+  // Linear and then HcExpandMix with its outputs as expand.y, with the same bits; what lies in linear.y afterwards is open.
+  virtual void LinearExpandMix(const LinearParams& linear, const HcExpandParams& expand, const HcMixParams& mix) {
+    Linear(linear);
+    HcExpandMix(expand, mix);
+  }
   virtual void RopeTable(const RopeTableParams& p) = 0;
   virtual void Rope(const RopeParams& p) = 0;
   virtual void StoreWindow(const StoreWindowParams& p) = 0;

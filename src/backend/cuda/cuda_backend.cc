@@ -88,6 +88,10 @@ class CudaBackend final : public Backend {
   void LinearNorm(const LinearParams& linear, const RmsNormParams& norm) override {
     Run([&](cuda::Context& context, const LinearParams& p) { cuda::LinearNorm(context, p, norm); }, linear, "linear and norm");
   }
+  void LinearExpandMix(const LinearParams& linear, const HcExpandParams& expand, const HcMixParams& mix) override {
+    Run([&](cuda::Context& context, const LinearParams& p) { cuda::LinearExpandMix(context, p, expand, mix); }, linear,
+        "linear, hyper-connection expand and mix");
+  }
   void RopeTable(const RopeTableParams& p) override { Run(cuda::RopeTable, p, "rope table"); }
   void Rope(const RopeParams& p) override { Run(cuda::Rope, p, "rope"); }
   void StoreWindow(const StoreWindowParams& p) override { Run(cuda::StoreWindow, p, "store window"); }

@@ -21,6 +21,7 @@ void Linear(Context& context, const LinearParams& p);
 int64_t InputBytes(const Matrix& w, int64_t groups, Activations activations, int64_t rows);
 void RmsNorm(Context& context, const RmsNormParams& p);
 void LinearNorm(Context& context, const LinearParams& linear, const RmsNormParams& norm);
+void LinearExpandMix(Context& context, const LinearParams& linear, const HcExpandParams& expand, const HcMixParams& mix);
 void RopeTable(Context& context, const RopeTableParams& p);
 void Rope(Context& context, const RopeParams& p);
 void StoreWindow(Context& context, const StoreWindowParams& p);

@@ -244,6 +244,41 @@ TEST_F(RowOps, ExpandedOnTheWayToTheMixes) {
   }
 }
 
+// The linear that makes y has several spans, which are added up on the way.
+TEST_F(RowOps, ALinearIntoTheStreamsAndTheMixes) {
+  constexpr int64_t kStreams = 4, kMixes = (2 + kStreams) * kStreams, kInputs = 2048, kMany = 1111;
+  for (const int64_t hidden : {320, 5120}) {
+    if (kSmall && hidden == 5120) continue;
+    const int64_t flat = kStreams * hidden;
+    const HostMatrix w = Weights(WeightFormat::kFp8Tile32, hidden, kInputs), fn = Weights(WeightFormat::kF32, kMixes, flat);
+    for (const int64_t rows : kSmall ? std::vector<int64_t>{1, kMany} : std::vector<int64_t>{1, 31, 256, kMany}) {
+      const auto x = Normal(rows * flat), inputs = Normal(rows * kInputs), small = Normal(rows * kStreams);
+      const auto comb = Normal(rows * kStreams * kStreams), base = Normal(kMixes), scale = Normal(3), norm_weight = Normal(hidden);
+      const auto run = [&, hidden = hidden](bool at_once) {
+        Side side(*card());
+        auto *streams = side.Put(x), *post = side.Put(small), *mixed = side.Put(comb);
+        auto *y = side.Out<float>(rows * hidden), *pre = side.Out<float>(rows * kStreams), *collapsed = side.Out<float>(rows * hidden);
+        const LinearParams linear{.rows = rows, .w = side.Bind(w.matrix), .activations = Activations::kBf16, .x = side.Put(inputs),
+                                  .x_stride = kInputs, .y = y, .y_stride = hidden};
+        const HcExpandParams expand{rows, kStreams, hidden, y, post, mixed, streams};
+        const HcMixParams mix{.rows = rows, .streams = kStreams, .hidden = hidden, .x = streams, .fn = side.Bind(fn.matrix),
+                              .base = side.Put(base), .scale = side.Put(scale), .norm_eps = 1e-20f, .hc_eps = 1e-6f, .sinkhorn_iters = 20,
+                              .collapse = side.Put(small), .norm_weight = side.Put(norm_weight), .pre = pre, .post = post, .comb = mixed,
+                              .collapsed = collapsed};
+        if (at_once) {
+          side->LinearExpandMix(linear, expand, mix);
+        } else {
+          side->Linear(linear);
+          side->HcExpandMix(expand, mix);
+        }
+        return std::tuple(side.Get(streams, rows * flat), side.Get(pre, rows * kStreams), side.Get(post, rows * kStreams),
+                          side.Get(mixed, rows * kStreams * kStreams), side.Get(collapsed, rows * hidden));
+      };
+      EXPECT_EQ(run(true), run(false)) << rows << " rows of " << hidden;
+    }
+  }
+}
+
 // As many rows as the mixes of many rows have words for, and one more, which takes the other kernels: 1,027 rows over and over.
 TEST_F(RowOps, MixesOfMoreRowsThanTheirBlocksCanCount) {
   if (kSmall) GTEST_SKIP() << "too large for a sanitizer";

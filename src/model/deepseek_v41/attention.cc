@@ -156,8 +156,10 @@ bool Model::Impl::LaysQr(int64_t layer, int64_t n) const {
   return !w.indexer || (LaidBytes(w.indexer->wq_b, n) > 0 && ActivationsOf(w.indexer->wq_b) == ActivationsOf(w.wq_b));
 }
 
-// What attention left, as rows or as inputs, back to the hidden size.
-void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs) {
+// What attention left, as rows or as inputs, back to the hidden size and into the streams, and the mixes of the experts' site.
+void Model::Impl::ProjectAttended(int64_t layer, const void* inputs) {
+  const LayerWeights& of_layer = weights.layers[static_cast<size_t>(layer)];
+  const AttentionWeights& w = of_layer.attn;
   void* laid = Lays(w.wo_b) ? laid_grouped.data() : nullptr;
   dev.Linear({.rows = rows.size(),
               .w = w.wo_a,
@@ -170,7 +172,8 @@ void Model::Impl::ProjectAttended(const AttentionWeights& w, const void* inputs)
               .y_stride = w.wo_a.rows,
               .y_inputs = laid,
               .y_inputs_as = ActivationsOf(w.wo_b)});
-  Linear(w.wo_b, grouped.as<float>(), laid, sublayer.as<float>(), ActivationsOf(w.wo_b));
+  dev.LinearExpandMix(LinearOf(w.wo_b, grouped.as<float>(), laid, sublayer.as<float>(), ActivationsOf(w.wo_b)), ExpandOf(),
+                      MixOf(of_layer.hc_ffn, of_layer.ffn_norm, attn_pre, pre, of_layer.moe.shared.w1));
 }
 
 // The queries' latent, normed: as rows, or as `inputs` of linears.
@@ -251,7 +254,7 @@ void Model::Impl::Attend(int64_t layer, const Step& step, const Caches& caches, 
                  .activations = options.activations,
                  .out = attended.as<float>(),
                  .inputs = inputs});
-  ProjectAttended(w, inputs);
+  ProjectAttended(layer, inputs);
 }
 
 }  // namespace deepinfer::model::deepseek_v41

@@ -13,15 +13,19 @@
 
 namespace deepinfer::model::deepseek_v41 {
 
+backend::LinearParams Model::Impl::LinearOf(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations) const {
+  return {.rows = rows.size(),
+          .w = w,
+          .activations = activations,
+          .x = x,
+          .x_stride = w.cols,
+          .inputs = inputs,
+          .y = y,
+          .y_stride = w.rows};
+}
+
 void Model::Impl::Linear(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations) {
-  dev.Linear({.rows = rows.size(),
-              .w = w,
-              .activations = activations,
-              .x = x,
-              .x_stride = w.cols,
-              .inputs = inputs,
-              .y = y,
-              .y_stride = w.rows});
+  dev.Linear(LinearOf(w, x, inputs, y, activations));
 }
 
 void Model::Impl::UploadStep(const Step& step) {
@@ -205,7 +209,6 @@ float* Model::Impl::RunLayers(const Step& step, const Caches& caches, const TapF
     rows.Narrow(dev, step, layer + 1, live);
     if (rows.size() == 0) break;
     Attend(layer, step, caches, tap);
-    dev.HcExpandMix(ExpandOf(), MixOf(w.hc_ffn, w.ffn_norm, attn_pre, pre, w.moe.shared.w1));
     Moe(layer, tap);
   }
   if (config.num_layers > 0 && rows.size() > 0) dev.HcExpand(ExpandOf());

@@ -138,7 +138,7 @@ struct Model::Impl {
   };
   LaidRows FindLaidRows() const;
   void MakeQr(const AttentionWeights& w, void* inputs);
-  void ProjectAttended(const AttentionWeights& w, const void* inputs);
+  void ProjectAttended(int64_t layer, const void* inputs);
   void Attend(int64_t layer, const Step& step, const Caches& caches, const TapFn& tap);
   void StoreKv(int64_t layer, const Step& step, const Caches& caches);
   void StoreLatents(int64_t layer, const Step& step, const Caches& caches);
@@ -164,6 +164,7 @@ struct Model::Impl {
     return laid_input_rows == rows.size() && laid_input_as == ActivationsOf(w) && Lays(w) ? laid_input.data() : nullptr;
   }
   // inputs: in place of x, or nullptr.
+  backend::LinearParams LinearOf(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations) const;
   void Linear(const Matrix& w, const float* x, const void* inputs, float* y, Activations activations);
   void Tapped(const TapFn& tap, Tap what, int64_t layer, const void* data, int64_t row_bytes) const {
     if (tap) tap(what, layer, rows.rows(), data, row_bytes);

@@ -3,6 +3,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/gemm_launch.h"
 #include "backend/cuda/linear/inputs.h"
+#include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/linear/plain.h"
 #include "backend/cuda/rows/rows.h"
@@ -81,6 +82,16 @@ void Linear(Context& context, const LinearParams& p) {
   if (p.y_inputs == nullptr) return RunGemm(context, product.shape, product.gemm);
   const SpanSums sums = RunGemmApart(context, product.shape, product.gemm);
   if (sums.data != nullptr) PackOutputs(context, sums, p);
+}
+
+SpanSums LinearApart(Context& context, const LinearParams& p) {
+  Check(p);
+  if (!IsPacked(p.w.format)) {
+    PlainLinear(context, p);
+    return {.data = p.y, .row_stride = p.y_stride};
+  }
+  const Product product = Describe(context, p);
+  return product.gemm.inputs == nullptr ? SpanSums{} : RunGemmApart(context, product.shape, product.gemm);
 }
 
 void LinearNorm(Context& context, const LinearParams& linear, const RmsNormParams& norm) {

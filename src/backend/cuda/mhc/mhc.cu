@@ -7,6 +7,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/launch_after.h"
 #include "backend/cuda/linear/inputs.h"
+#include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/mhc/finish.cuh"
 #include "backend/cuda/mhc/mhc_tensor.h"
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kThreads + kWarp) HcTensorFinishKernel(HcMixPa
   FinishMixes<kHcStreams>(p, row, JoinSlices<kHcPartial>(partial + row * num_slices * kHcPartial, kHcPartial, num_slices, lane), output);
 }
 
-void TensorHcMix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
+void TensorHcMix(Context& context, const HcMixParams& p, const ExpandOfSpans* expand) {
   const int num_slices = TensorMixSlices(p);
   auto* partial = context.Take<float>(p.rows * num_slices * kHcPartial);
   if (partial == nullptr) return;
@@ -245,11 +246,11 @@ void LayCollapsed(Context& context, const HcMixParams& p) {
                        .into = p.inputs});
 }
 
-// Mixes of rows that may have to be expanded first.
-void Mix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
-  if (ManyMixTakes(context, p, expand != nullptr)) return ManyMix(context, p, expand);
+// Mixes of rows that may have to be expanded first; of several spans where TensorHcMix takes them.
+void Mix(Context& context, const HcMixParams& p, const ExpandOfSpans* expand) {
+  if (ManyMixTakes(context, p, expand != nullptr)) return ManyMix(context, p, expand == nullptr ? nullptr : &expand->expand);
   if (TensorMixTakes(p)) return TensorHcMix(context, p, expand);
-  if (expand != nullptr) HcExpand(context, *expand);
+  if (expand != nullptr) HcExpand(context, expand->expand);
   const int num_slices = NumSlices(p.streams * p.hidden);
   auto* partial = context.Take<float>(p.rows * num_slices * Products(static_cast<int>(p.streams)));
   if (partial == nullptr) return;
@@ -265,7 +266,7 @@ void Mix(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
   if (p.inputs != nullptr) LayCollapsed(context, p);
 }
 
-void MixAndLay(Context& context, const HcMixParams& p, const HcExpandParams* expand) {
+void MixAndLay(Context& context, const HcMixParams& p, const ExpandOfSpans* expand) {
   DI_CHECK(p.fn.format == WeightFormat::kF32 && p.fn.rows == (2 + p.streams) * p.streams && p.fn.cols == p.streams * p.hidden);
   if (p.rows == 0) return;
   const bool few_rows = TensorMixTakes(p) && !ManyMixTakes(context, p, expand != nullptr);  // TensorHcMix takes them
@@ -282,7 +283,23 @@ void HcMix(Context& context, const HcMixParams& p) { MixAndLay(context, p, nullp
 
 void HcExpandMix(Context& context, const HcExpandParams& expand, const HcMixParams& mix) {
   DI_CHECK(expand.x == mix.x && expand.rows == mix.rows && expand.streams == mix.streams && expand.hidden == mix.hidden);
-  MixAndLay(context, mix, &expand);
+  const ExpandOfSpans whole{expand};
+  MixAndLay(context, mix, &whole);
+}
+
+void LinearExpandMix(Context& context, const LinearParams& linear, const HcExpandParams& expand, const HcMixParams& mix) {
+  DI_CHECK(expand.x == mix.x && expand.rows == mix.rows && expand.streams == mix.streams && expand.hidden == mix.hidden);
+  DI_CHECK(expand.y == linear.y && linear.w.rows == expand.hidden && linear.rows == expand.rows && linear.y_stride == expand.hidden);
+  if (mix.rows == 0) return;
+  if (!ManyMixTakes(context, mix, true) && TensorMixTakes(mix)) {
+    const SpanSums sums = LinearApart(context, linear);
+    if (sums.data == nullptr) return;
+    ExpandOfSpans spans{expand, sums.spans, sums.span_stride};
+    spans.expand.y = sums.data;
+    return MixAndLay(context, mix, &spans);
+  }
+  Linear(context, linear);
+  HcExpandMix(context, expand, mix);
 }
 
 void HcCollapse(Context& context, const HcCollapseParams& p) {

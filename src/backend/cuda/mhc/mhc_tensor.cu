@@ -51,25 +51,57 @@ __device__ void StartWeights(const HcMixParams& p, int channel, int s, float4 (&
   }
 }
 
+// What the expansion of a lane's channels of its two rows needs beside the streams.
+struct ExpandInputs {
+  float4 post[2], comb[2][kHcStreams], y[2];
+
+  __device__ void Load(const ExpandOfSpans& e, const LaneRows& rows, int channel) {
+    const float* at[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = rows.row[h];
+      at[h] = e.expand.y + int64_t{row} * e.expand.hidden + channel;
+      y[h] = *reinterpret_cast<const float4*>(at[h]);
+      post[h] = reinterpret_cast<const float4*>(e.expand.post)[row];
+#pragma unroll
+      for (int s = 0; s < kHcStreams; ++s) comb[h][s] = reinterpret_cast<const float4*>(e.expand.comb)[row * kHcStreams + s];
+    }
+    // Two spans of both rows at a time, as many loads as find registers.
+#pragma unroll 1
+    for (int s = 1; s < e.spans; s += 2) {
+      float4 more[2][2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) more[i][h] = *reinterpret_cast<const float4*>(at[h] + min(s + i, e.spans - 1) * e.stride);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (s + i >= e.spans) break;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float4 v = more[i][h];
+          y[h] = make_float4(y[h].x + v.x, y[h].y + v.y, y[h].z + v.z, y[h].w + v.w);
+        }
+      }
+    }
+  }
+};
+
 // Expands what a lane copied of its rows, in its place, and stores it.
-__device__ void ExpandStaged(const HcMixParams& p, const HcExpandParams& e, const LaneRows& rows, int channel,
+__device__ void ExpandStaged(const HcMixParams& p, const HcExpandParams& e, const LaneRows& rows, int channel, const ExpandInputs& in,
                              float4 (&staged)[kHcStreams][2][kWarp]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int row = rows.row[h];
-    float4 x[kHcStreams], comb[kHcStreams];
+    float4 x[kHcStreams];
 #pragma unroll
-    for (int s = 0; s < kHcStreams; ++s) {
-      x[s] = staged[s][h][lane];
-      comb[s] = reinterpret_cast<const float4*>(e.comb)[row * kHcStreams + s];
-    }
-    const float4 y = *reinterpret_cast<const float4*>(e.y + int64_t{row} * e.hidden + channel);
-    Expand(reinterpret_cast<const float4*>(e.post)[row], comb, y, x);
+    for (int s = 0; s < kHcStreams; ++s) x[s] = staged[s][h][lane];
+    Expand(in.post[h], in.comb[h], in.y[h], x);
 #pragma unroll
     for (int s = 0; s < kHcStreams; ++s) {
       staged[s][h][lane] = x[s];
-      if (rows.is_row[h]) *reinterpret_cast<float4*>(e.x + InputAt(p, row, s, channel)) = x[s];
+      if (rows.is_row[h]) *reinterpret_cast<float4*>(e.x + InputAt(p, rows.row[h], s, channel)) = x[s];
     }
   }
 }
@@ -98,7 +130,7 @@ __device__ Results SumGroup(const HcMixParams& p, const LaneRows& rows, int chan
 // grid (slices, tiles of rows)
 template <bool kExpand>
 __global__ void __launch_bounds__(kFewThreads, 2)
-    FewRowsKernel(const __grid_constant__ HcMixParams p, const __grid_constant__ HcExpandParams e, float* partial) {
+    FewRowsKernel(const __grid_constant__ HcMixParams p, const __grid_constant__ ExpandOfSpans e, float* partial) {
   extern __shared__ float4 raw[];
   auto& shared = *reinterpret_cast<FewShared*>(raw);
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -112,13 +144,15 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   if (warp < groups) {
     const LaneRows rows(p, first_row);
     float4 collapse[2];
+    ExpandInputs expand;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       for (int s = 0; s < kHcStreams; ++s) ptx::CopyUnit(&shared.inputs[warp][s][h][lane], p.x + InputAt(p, rows.row[h], s, channel), 16);
       collapse[h] = reinterpret_cast<const float4*>(p.collapse)[rows.row[h]];
     }
+    if constexpr (kExpand) expand.Load(e, rows, channel);
     ptx::WaitForCopies();
-    if constexpr (kExpand) ExpandStaged(p, e, rows, channel, shared.inputs[warp]);
+    if constexpr (kExpand) ExpandStaged(p, e.expand, rows, channel, expand, shared.inputs[warp]);
     results = SumGroup(p, rows, channel, shared.inputs[warp], shared.weights[warp], collapse);
   }
   __syncthreads();  // all weights are read
@@ -135,7 +169,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
 }
 
 template <bool kExpand>
-void LaunchFew(Context& context, const HcMixParams& p, const HcExpandParams& expand, float* partial) {
+void LaunchFew(Context& context, const HcMixParams& p, const ExpandOfSpans& expand, float* partial) {
   context.Record(cudaFuncSetAttribute(FewRowsKernel<kExpand>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(FewShared)),
                  "mixes: shared memory");
   const dim3 grid(static_cast<unsigned>(TensorMixSlices(p)), static_cast<unsigned>((p.rows + kMixRows - 1) / kMixRows));
@@ -150,7 +184,7 @@ int TensorMixSlices(const HcMixParams& p) {
   return static_cast<int>((p.hidden / kGroup + kSliceGroups - 1) / kSliceGroups);
 }
 
-void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial) {
+void TensorMix(Context& context, const HcMixParams& p, const ExpandOfSpans* expand, float* partial) {
   if (expand == nullptr) return LaunchFew<false>(context, p, {}, partial);
   LaunchFew<true>(context, p, *expand, partial);
 }

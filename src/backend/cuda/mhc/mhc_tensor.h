@@ -19,9 +19,16 @@ inline constexpr int kHcPartial = kHcOutputs + 2;
 bool TensorMixTakes(const HcMixParams& p);
 int TensorMixSlices(const HcMixParams& p);
 
+// An expansion whose y is the sum, ascending, of so many spans, `stride` apart.
+struct ExpandOfSpans {
+  HcExpandParams expand;
+  int spans = 1;
+  int64_t stride = 0;
+};
+
 // Few rows. partial [rows, slices, kHcPartial]; collapsed gets the collapsed rows before their norm. expand: before that, of the same
 // rows; nullptr: not.
-void TensorMix(Context& context, const HcMixParams& p, const HcExpandParams* expand, float* partial);
+void TensorMix(Context& context, const HcMixParams& p, const ExpandOfSpans* expand, float* partial);
 
 // Many rows: all of HcMix or, with expand, HcExpandMix. Which one runs does not show in a row's bits. More rows than there are words for
 // in Context::marks take the kernels of few rows.

@@ -62,8 +62,10 @@ __global__ void __launch_bounds__(kThreads, 8) RouteKernel(const __grid_constant
   const int64_t row = blockIdx.x;
   ptx::GridBegin();
   const float* bias = p.is_image != nullptr && p.is_image[row] ? p.image_bias : p.bias;
-  float sums[kEach] = {};
-#pragma unroll 5
+  float sums[kEach] = {}, biases[kEach];
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) biases[j] = j * kThreads + thread < experts ? bias[j * kThreads + thread] : 0.0f;
+#pragma unroll 10
   for (int slice = 0; slice < products.slices; ++slice) {
     const float* from = products.sums + (slice * p.rows + row) * experts;
 #pragma unroll
@@ -78,7 +80,7 @@ __global__ void __launch_bounds__(kThreads, 8) RouteKernel(const __grid_constant
     const int e = j * kThreads + thread;
     const float x = sums[j], score = sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
     if (e < experts) shared.scores[e] = score;
-    keys[j] = e < experts ? ScoreKey(score + bias[e]) : 0;
+    keys[j] = e < experts ? ScoreKey(score + biases[j]) : 0;
   }
   FindCandidates<kEach>(keys, topk, shared.candidates + thread / kWarp * topk);
   __syncthreads();

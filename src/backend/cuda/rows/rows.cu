@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in, rows out: embedding, gathering, norms, rope. All are bound by memory.
+#include <algorithm>
+
 #include "backend/cuda/device/aligned_row.cuh"
 #include "backend/cuda/device/matrix.cuh"
 #include "backend/cuda/device/reduce.cuh"
@@ -17,6 +19,8 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kNormThreadsMax = 512;
+constexpr int64_t kNormDimMax = 8192;  // 32 KB of shared memory
 constexpr int kRopeItems = 4 * kThreads;  // pairs that a block turns
 
 __global__ void EmbedKernel(EmbedParams p) {
@@ -77,6 +81,61 @@ __global__ void RmsNormKernel(RmsNormParams p, int spans, int64_t span_stride) {
     if (first + k * kThreads < p.dim) store(first + k * kThreads, held[k]);
   }
   for (int64_t i = first + kHeld * kThreads; i < p.dim; i += kThreads) store(i, value(i));
+}
+
+// The same, bit for bit, of rows that are units of 16 bytes, in little code: what runs once a launch is bound by reading instructions.
+// All spans of a unit are on their way at once. Shared memory: the row. y may be x.
+__global__ void __launch_bounds__(kNormThreadsMax) RmsNormUnitsKernel(RmsNormParams p, int spans, int64_t span_stride) {
+  constexpr int kAhead = 9;
+  extern __shared__ float4 values[];
+  __shared__ float sums[kThreads / kWarp];
+  ptx::GridTrigger();
+  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), dim = static_cast<int>(p.dim), units = dim / 4;
+  const auto* weights = reinterpret_cast<const float4*>(p.weight);
+  const float4 first_weight = weights[min(t, units - 1)];
+  ptx::GridWait();
+  const int64_t row = blockIdx.x, stride = span_stride / 4;
+#pragma unroll 1
+  for (int u = t; u < units; u += threads) {
+    const auto* from = reinterpret_cast<const float4*>(p.x + row * p.x_stride) + u;
+    float4 v = *from;
+#pragma unroll 1
+    for (int s = 1; s < spans; s += kAhead) {
+      float4 more[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) more[j] = s + j < spans ? from[(s + j) * stride] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (s + j < spans) v = make_float4(v.x + more[j].x, v.y + more[j].y, v.z + more[j].z, v.w + more[j].w);
+      }
+    }
+    values[u] = v;
+  }
+  __syncthreads();
+  if (t < kThreads) {
+    const float* value = reinterpret_cast<const float*>(values);
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int i = t; i < dim; i += kThreads) sum += value[i] * value[i];
+    sum = WarpSum(sum);
+    if (t % kWarp == 0) sums[t / kWarp] = sum;
+  }
+  __syncthreads();
+  float sum = sums[0];
+#pragma unroll
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) sum += sums[warp];
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(dim) + p.eps);
+#pragma unroll 1
+  for (int u = t; u < units; u += threads) {
+    const float4 v = values[u], w = u == t ? first_weight : weights[u];
+    const float4 y = make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w);
+    if (p.inputs == nullptr) {
+      reinterpret_cast<float4*>(p.y + row * dim)[u] = y;
+    } else {
+      *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.inputs) + InputPlace(row, u * 4, PartBytes(p.rows))) =
+          make_uint2(ptx::PackBf16x2(y.x, y.y), ptx::PackBf16x2(y.z, y.w));
+    }
+  }
 }
 
 // The same with the result as inputs of aligned matrices: a row of at most kAlignedNormMax values, a warp's 32 of them an FP8 block.
@@ -182,6 +241,16 @@ __global__ void RopeIndexKernel(RopeParams p) {
 
 unsigned Blocks(int64_t items, int64_t per_block) { return static_cast<unsigned>((items + per_block - 1) / per_block); }
 
+void LaunchNorm(Context& context, const RmsNormParams& p, int spans, int64_t span_stride) {
+  const auto addresses = reinterpret_cast<uintptr_t>(p.x) | reinterpret_cast<uintptr_t>(p.y) | reinterpret_cast<uintptr_t>(p.weight);
+  if (addresses % 16 == 0 && (p.dim | p.x_stride | span_stride) % 4 == 0 && p.dim > 0 && p.dim <= kNormDimMax) {
+    const auto threads = static_cast<unsigned>(std::clamp<int64_t>((p.dim / 4 + kWarp - 1) / kWarp * kWarp, kThreads, kNormThreadsMax));
+    LaunchAfter(context, RmsNormUnitsKernel, Blocks(p.rows, 1), threads, static_cast<size_t>(p.dim) * sizeof(float), p, spans, span_stride);
+  } else {
+    LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, p, spans, span_stride);
+  }
+}
+
 }  // namespace
 
 void Embed(Context& context, const EmbedParams& p) {
@@ -216,7 +285,7 @@ void RmsNormOfSpans(Context& context, const RmsNormParams& p, int spans, int64_t
     rows.inputs = nullptr;
     if (rows.y == nullptr) return;
   }
-  LaunchAfter(context, RmsNormKernel, Blocks(p.rows, 1), kThreads, 0, rows, spans, span_stride);
+  LaunchNorm(context, rows, spans, span_stride);
   if (!aligned) return;
   PackInputs(context, {.x = rows.y, .x_stride = p.dim, .rows = p.rows, .cols = p.dim, .form = LaidForm(p.inputs_as), .into = p.inputs});
 }
