@@ -7,6 +7,7 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
+#include <cstdlib>
 
 namespace deepinfer::backend::cuda {
 namespace {
@@ -17,48 +18,64 @@ static_assert(kRoundsMax * kThreadsMax * kUnit >= kAlignedColsMax);
 constexpr int kThreads = 256;  // that gather
 constexpr int kGatherRounds = 2, kGatherChunks = kThreads / (8 * kGroupRows);
 
-// All threads of the block must call.
-__device__ int BlockMax(int value) {
-  __shared__ int warps[kThreadsMax / kWarp];
-  value = __reduce_max_sync(kAllLanes, value);
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+// The maxima of kRows values. All threads of the block must call.
+template <int kRows>
+__device__ void BlockMax(int (&values)[kRows]) {
+  __shared__ int warps[kRows][kThreadsMax / kWarp];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    values[i] = __reduce_max_sync(kAllLanes, values[i]);
+    if (threadIdx.x % kWarp == 0) warps[i][threadIdx.x / kWarp] = values[i];
+  }
   __syncthreads();
-  int most = warps[0];
-  for (int w = 1; w < static_cast<int>(blockDim.x) / kWarp; ++w) most = max(most, warps[w]);
-  return most;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) values[i] = max(values[i], warps[i][w]);
+  }
 }
 
-// One block a row, which its threads hold.
-template <int kRounds>
+// One block kRows rows, which its threads hold, kRounds units of each.
+template <int kRounds, int kRows>
 __global__ void __launch_bounds__(kThreadsMax) PackAlignedKernel(PackInputsParams p, bool vectors, PackedInputs out) {
   ptx::GridBegin();
-  const int64_t row = blockIdx.x, source = SourceRow(p, row);
+  const int64_t first = int64_t{blockIdx.x} * kRows;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int units = static_cast<int>(p.problems * p.cols / kUnit);
-  float v[kRounds][kUnit];
+  float v[kRows][kRounds][kUnit];
 #pragma unroll
-  for (int r = 0; r < kRounds; ++r) {
-    const int unit = r * threads + t;
-    LoadUnit(p, row, source * p.x_stride + unit * kUnit, source >= 0 && unit < units ? kUnit : 0, vectors, v[r]);
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t source = SourceRow(p, first + i);
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const int unit = r * threads + t;
+      LoadUnit(p, first + i, source * p.x_stride + unit * kUnit, source >= 0 && unit < units ? kUnit : 0, vectors, v[i][r]);
+    }
   }
-  uint2 codes[kRounds];
-  int scales[kRounds], most = 0;
+  uint2 codes[kRows][kRounds];
+  int scales[kRows][kRounds], most[kRows] = {};
 #pragma unroll
-  for (int r = 0; r < kRounds; ++r) {
-    scales[r] = BlockScale(v[r]);
-    const float by = ScaleInverse(scales[r]);
-    codes[r] = make_uint2(EncodeE4m3(v[r][0] * by, v[r][1] * by, v[r][2] * by, v[r][3] * by),
-                          EncodeE4m3(v[r][4] * by, v[r][5] * by, v[r][6] * by, v[r][7] * by));
-    most = max(most, scales[r]);
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const float(&x)[kUnit] = v[i][r];
+      const int scale = BlockScale(x);
+      const float by = ScaleInverse(scale);
+      codes[i][r] = make_uint2(EncodeE4m3(x[0] * by, x[1] * by, x[2] * by, x[3] * by), EncodeE4m3(x[4] * by, x[5] * by, x[6] * by, x[7] * by));
+      most[i] = max(most[i], scale);
+      scales[i][r] = scale;
+    }
   }
-  most = BlockMax(most);
-  if (t == 0) out.row_scales[row] = numeric::E8m0ToFloat(static_cast<uint8_t>(most));
+  BlockMax(most);
 #pragma unroll
-  for (int r = 0; r < kRounds; ++r) {
-    const int unit = r * threads + t;
-    if (unit >= units) return;
-    *reinterpret_cast<uint2*>(out.data + AlignedInputPlace(row, unit * kUnit, out.part_bytes)) =
-        make_uint2(AlignE4m3(codes[r].x, scales[r], most), AlignE4m3(codes[r].y, scales[r], most));
+  for (int i = 0; i < kRows; ++i) {
+    if (t == i) out.row_scales[first + i] = numeric::E8m0ToFloat(static_cast<uint8_t>(most[i]));
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const int unit = r * threads + t;
+      if (unit >= units) continue;
+      *reinterpret_cast<uint2*>(out.data + AlignedInputPlace(first + i, unit * kUnit, out.part_bytes)) =
+          make_uint2(AlignE4m3(codes[i][r].x, scales[i][r], most[i]), AlignE4m3(codes[i][r].y, scales[i][r], most[i]));
+    }
   }
 }
 
@@ -91,14 +108,19 @@ void PackAlignedInputs(Context& context, const PackInputsParams& p, const Packed
   DI_CHECK(p.form.aligned && p.cols % kAlignedChunkCols == 0 && width <= kAlignedColsMax && !(p.gated && p.problems > 1));
   const auto rows = static_cast<unsigned>((p.rows + kGroupRows - 1) / kGroupRows * kGroupRows);
   const int64_t units = width / kUnit, rounds = (units + kThreadsMax - 1) / kThreadsMax;
-  const auto run = [&]<int kRounds>() {
+  const auto run = [&]<int kRounds, int kRows>() {
     const int64_t threads = ((units + kRounds - 1) / kRounds + kWarp - 1) / kWarp * kWarp;
-    LaunchAfter(context, PackAlignedKernel<kRounds>, rows, static_cast<unsigned>(threads), 0, p, LoadsVectors(p), packed);
+    LaunchAfter(context, PackAlignedKernel<kRounds, kRows>, rows / kRows, static_cast<unsigned>(threads), 0, p, LoadsVectors(p), packed);
   };
-  if (rounds <= 1) return run.template operator()<1>();
-  if (rounds <= 2) return run.template operator()<2>();
-  if (rounds <= 4) return run.template operator()<4>();
-  run.template operator()<kRoundsMax>();
+  // Short rows: several a block where blocks are many.
+  constexpr unsigned kManyRows = 8192;
+  static const char* test = std::getenv("PACK_ROWS");
+  if (rounds <= 1 && rows >= kManyRows && test != nullptr && test[0] == '4') return run.template operator()<1, 4>();
+  if (rounds <= 1 && rows >= kManyRows && test != nullptr && test[0] == '2') return run.template operator()<1, 2>();
+  if (rounds <= 1) return run.template operator()<1, 1>();
+  if (rounds <= 2) return run.template operator()<2, 1>();
+  if (rounds <= 4) return run.template operator()<4, 1>();
+  run.template operator()<kRoundsMax, 1>();
 }
 
 PackedInputs GatherAlignedInputs(Context& context, const PackedInputs& from, int64_t chunks, const int32_t* row_map, int64_t rows) {

@@ -178,15 +178,25 @@ __device__ void Add(float4& sum, const float4& v) {
   sum.w += v.w;
 }
 
+struct Float8 {
+  float4 low, high;
+};
+__device__ void Add(Float8& sum, const Float8& v) {
+  Add(sum.low, v.low);
+  Add(sum.high, v.high);
+}
+
 __device__ float ToFloats(uint16_t v) { return __uint_as_float(uint32_t{v} << 16); }
 __device__ float4 ToFloats(const uint2& v) {
   return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xFFFF0000u), __uint_as_float(v.y << 16),
                      __uint_as_float(v.y & 0xFFFF0000u));
 }
+__device__ Float8 ToFloats(const uint4& v) { return {ToFloats(make_uint2(v.x, v.y)), ToFloats(make_uint2(v.z, v.w))}; }
 __device__ float ToFloats(float v) { return v; }
 __device__ float4 ToFloats(const float4& v) { return v; }
 
-// grid (columns / threads, rows); T: float4 where rows are 16-byte aligned, `width` of them; Outputs: the same of the experts' outputs.
+// grid (columns / threads, rows); T: float4 or eight floats where rows are 16-byte aligned, `width` of them; Outputs: the same of the experts'
+// outputs.
 template <typename T, typename Outputs>
 __global__ void CombineKernel(CombineParams p, int width) {
   ptx::GridTrigger();
@@ -249,12 +259,18 @@ Dispatch MakeDispatch(Context& context, const DispatchParams& p) {
 
 void Combine(Context& context, const CombineParams& p) {
   // Outputs are in scratch memory, which is aligned.
-  const bool vectors = p.hidden % 4 == 0 && (reinterpret_cast<uintptr_t>(p.y) | reinterpret_cast<uintptr_t>(p.shared)) % 16 == 0;
-  const auto width = static_cast<int>(p.hidden / (vectors ? 4 : 1));
-  const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads), static_cast<unsigned>(p.rows));
-  const auto kernel = p.outputs_bf16 == nullptr ? vectors ? CombineKernel<float4, float4> : CombineKernel<float, float>
-                      : vectors ? CombineKernel<float4, uint2> : CombineKernel<float, uint16_t>;
-  LaunchAfter(context, kernel, grid, kThreads, 0, p, width);
+  const bool aligned = (reinterpret_cast<uintptr_t>(p.y) | reinterpret_cast<uintptr_t>(p.shared)) % 16 == 0;
+  const auto run = [&](auto kernel, int64_t values) {
+    const auto width = static_cast<int>(p.hidden / values);
+    const dim3 grid(static_cast<unsigned>((width + kThreads - 1) / kThreads), static_cast<unsigned>(p.rows));
+    LaunchAfter(context, kernel, grid, kThreads, 0, p, width);
+  };
+  if (p.outputs_bf16 != nullptr) {
+    if (aligned && p.hidden % 8 == 0) return run(CombineKernel<Float8, uint4>, 8);
+    return run(CombineKernel<float, uint16_t>, 1);
+  }
+  if (aligned && p.hidden % 4 == 0) return run(CombineKernel<float4, float4>, 4);
+  run(CombineKernel<float, float>, 1);
 }
 
 }  // namespace deepinfer::backend::cuda
