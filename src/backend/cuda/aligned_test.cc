@@ -190,7 +190,8 @@ class AlignedInputs : public Aligned {
 };
 
 TEST_F(AlignedInputs, AreThoseOfMxfp8RelativeToTheRow) {
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 128}, {13, 1280}, {8203, 384}, {9, 2304}, {5, 5120}, {3, 8192}, {2, 15360}}) {
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 128}, {13, 1280}, {8203, 384}, {9, 2304}, {5, 5120}, {3, 8192}, {2, 15360}}) {
     SCOPED_TRACE(testing::Message() << rows << " x " << cols);
     const std::vector<float> x = Scattered(random_, rows, cols);
     context_.BeginOp();

@@ -7,7 +7,6 @@
 #include "backend/cuda/linear/packed.h"
 #include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
-#include <cstdlib>
 
 namespace deepinfer::backend::cuda {
 namespace {
@@ -60,7 +59,8 @@ __global__ void __launch_bounds__(kThreadsMax) PackAlignedKernel(PackInputsParam
       const float(&x)[kUnit] = v[i][r];
       const int scale = BlockScale(x);
       const float by = ScaleInverse(scale);
-      codes[i][r] = make_uint2(EncodeE4m3(x[0] * by, x[1] * by, x[2] * by, x[3] * by), EncodeE4m3(x[4] * by, x[5] * by, x[6] * by, x[7] * by));
+      codes[i][r] = make_uint2(EncodeE4m3(x[0] * by, x[1] * by, x[2] * by, x[3] * by),
+                               EncodeE4m3(x[4] * by, x[5] * by, x[6] * by, x[7] * by));
       most[i] = max(most[i], scale);
       scales[i][r] = scale;
     }
@@ -112,11 +112,8 @@ void PackAlignedInputs(Context& context, const PackInputsParams& p, const Packed
     const int64_t threads = ((units + kRounds - 1) / kRounds + kWarp - 1) / kWarp * kWarp;
     LaunchAfter(context, PackAlignedKernel<kRounds, kRows>, rows / kRows, static_cast<unsigned>(threads), 0, p, LoadsVectors(p), packed);
   };
-  // Short rows: several a block where blocks are many.
   constexpr unsigned kManyRows = 8192;
-  static const char* test = std::getenv("PACK_ROWS");
-  if (rounds <= 1 && rows >= kManyRows && test != nullptr && test[0] == '4') return run.template operator()<1, 4>();
-  if (rounds <= 1 && rows >= kManyRows && test != nullptr && test[0] == '2') return run.template operator()<1, 2>();
+  if (rounds <= 1 && rows >= kManyRows) return run.template operator()<1, 2>();
   if (rounds <= 1) return run.template operator()<1, 1>();
   if (rounds <= 2) return run.template operator()<2, 1>();
   if (rounds <= 4) return run.template operator()<4, 1>();

@@ -195,8 +195,8 @@ __device__ Float8 ToFloats(const uint4& v) { return {ToFloats(make_uint2(v.x, v.
 __device__ float ToFloats(float v) { return v; }
 __device__ float4 ToFloats(const float4& v) { return v; }
 
-// grid (columns / threads, rows); T: float4 or eight floats where rows are 16-byte aligned, `width` of them; Outputs: the same of the experts'
-// outputs.
+// grid (columns / threads, rows); T: float4 or eight floats where rows are 16-byte aligned, `width` of them; Outputs: the same of the
+// experts' outputs.
 template <typename T, typename Outputs>
 __global__ void CombineKernel(CombineParams p, int width) {
   ptx::GridTrigger();
@@ -266,7 +266,9 @@ void Combine(Context& context, const CombineParams& p) {
     LaunchAfter(context, kernel, grid, kThreads, 0, p, width);
   };
   if (p.outputs_bf16 != nullptr) {
-    if (aligned && p.hidden % 8 == 0) return run(CombineKernel<Float8, uint4>, 8);
+    constexpr int64_t kManyRows = 1024;  // 16 bytes a load then; of fewer rows more threads are faster
+    if (aligned && p.hidden % 8 == 0 && p.rows >= kManyRows) return run(CombineKernel<Float8, uint4>, 8);
+    if (aligned && p.hidden % 4 == 0) return run(CombineKernel<float4, uint2>, 4);
     return run(CombineKernel<float, uint16_t>, 1);
   }
   if (aligned && p.hidden % 4 == 0) return run(CombineKernel<float4, float4>, 4);
