@@ -64,6 +64,8 @@ class AlignedGemm : public TwinTest {
   void Run(const GemmShape& shape, const GemmConfig& config, const GemmParams& p, std::vector<T>& y) {
     void* device = p.y != nullptr ? static_cast<void*>(p.y) : p.y_bf16;
     ASSERT_EQ(cudaMemset(device, 0xFF, y.size() * sizeof(T)), cudaSuccess);
+    // Neither this nor the copies of Put are ordered with the context's stream, and both may return before they are done.
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     RunGemmAs(context_, shape, config, p);
     context_.Synchronize();
     const Status status = context_.TakeError();
