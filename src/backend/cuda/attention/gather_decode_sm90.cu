@@ -13,20 +13,26 @@ namespace {
 
 using namespace sparse;  // NOLINT: sizes and places
 
-constexpr int kPlanThreads = 1024;
+constexpr int kPlanThreads = 1024, kRowsOfThread = 8;
 
 // What a row adds to its run.
 struct RowOfRun {
-  int request, before;  // its own, and the row's before; -1: none
-  int first, end;       // positions of window keys
+  int request;
+  int first, end;  // positions of window keys
 };
 __device__ RowOfRun LoadRow(const SparseParams& p, int row) {
-  if (row >= p.op.rows) return {-1, -1, INT_MAX, 0};
+  if (row >= p.op.rows) return {-1, INT_MAX, 0};
   const int position = p.op.positions[row], first = max(max(position - p.op.window + 1, p.op.window_floor[row]), 0);
-  return {p.op.requests[row], row > 0 ? p.op.requests[row - 1] : -1, first <= position ? first : INT_MAX, position + 1};
+  return {p.op.requests[row], first <= position ? first : INT_MAX, position + 1};
 }
 
-// One block finds the runs, and where each one's keys go.
+// Adds what rows of a run need.
+__device__ void Widen(int* first, int* end, int run, const RowOfRun& all) {
+  if (all.first < INT_MAX) atomicMin(&first[run], all.first);
+  if (all.end > 0) atomicMax(&end[run], all.end);
+}
+
+// One block finds the runs, and where each one's keys go. A thread has neighbouring rows, whose loads are on their way at once.
 __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant__ SparseParams p, const DecodedKeys keys) {
   __shared__ int first[DecodedRuns::kRunsMax], end[DecodedRuns::kRunsMax], warps[2][kPlanThreads / kWarp];
   const int t = static_cast<int>(threadIdx.x), rows = static_cast<int>(p.op.rows);
@@ -35,25 +41,35 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant
   end[t] = 0;
   __syncthreads();
   int num_runs = 0, turn = 0;
-  RowOfRun row = LoadRow(p, t);
-  for (int begin = 0; begin < rows; begin += kPlanThreads, turn ^= 1) {
-    const RowOfRun next = LoadRow(p, begin + kPlanThreads + t);
-    const bool starts = row.request != row.before;
-    int more = 0;
-    const int run = num_runs - 1 + SumThrough<kPlanThreads>(starts ? 1 : 0, warps[turn], &more);
+  for (int begin = t * kRowsOfThread; begin - t * kRowsOfThread < rows; begin += kPlanThreads * kRowsOfThread, turn ^= 1) {
+    RowOfRun row[kRowsOfThread];
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i) row[i] = LoadRow(p, begin + i);
+    int before = begin > 0 && begin < rows ? p.op.requests[begin - 1] : -1, starts = 0, more = 0;
+    const int before_first = before;
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i) {
+      starts += row[i].request != before && row[i].request >= 0 ? 1 : 0;
+      before = row[i].request;
+    }
+    int run = num_runs - 1 - starts + SumThrough<kPlanThreads>(starts, warps[turn], &more);
     num_runs += more;
     if (num_runs > DecodedRuns::kRunsMax) break;
-    if (starts) runs.requests[run] = row.request;
-    if (begin + t < rows) keys.begins[begin + t].x = run;
-    // Rows of a warp are mostly of one run.
-    if (__all_sync(kAllLanes, run == __shfl_sync(kAllLanes, run, 0) ? 1 : 0) != 0) {
-      row.first = __reduce_min_sync(kAllLanes, row.first);
-      row.end = __reduce_max_sync(kAllLanes, row.end);
-      if (t % kWarp != 0) row.first = INT_MAX, row.end = 0;
+    before = before_first;
+    RowOfRun all = {before, INT_MAX, 0};
+#pragma unroll
+    for (int i = 0; i < kRowsOfThread; ++i) {
+      if (begin + i >= rows) break;
+      if (row[i].request != all.request) {
+        Widen(first, end, run, all);
+        runs.requests[++run] = row[i].request;
+        all = {row[i].request, INT_MAX, 0};
+      }
+      keys.begins[begin + i].x = run;
+      all.first = min(all.first, row[i].first);
+      all.end = max(all.end, row[i].end);
     }
-    if (row.first < INT_MAX) atomicMin(&first[run], row.first);
-    if (row.end > 0) atomicMax(&end[run], row.end);
-    row = next;
+    Widen(first, end, run, all);
   }
   __syncthreads();
   if (num_runs > DecodedRuns::kRunsMax) {
@@ -106,9 +122,9 @@ __device__ Sixteen FindKey(const SparseParams& p, const DecodedRuns& runs, int n
   return {row.latent_codes, row.latent_scales, false};
 }
 
-constexpr int kDecodeThreads = 256, kKeysOfWarp = 32, kKeysInFlight = 4;
+constexpr int kDecodeThreads = 256, kKeysOfWarp = 8, kKeysInFlight = 4;
 
-// A warp has 32 keys, a lane sixteen channels of each.
+// A warp has eight keys at a time, a lane sixteen channels of each.
 __global__ void __launch_bounds__(kDecodeThreads) DecodeKeysKernel(const __grid_constant__ SparseParams p, const DecodedKeys keys) {
   const DecodedRuns& runs = *keys.runs;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, num_keys = runs.num_keys;
@@ -117,7 +133,7 @@ __global__ void __launch_bounds__(kDecodeThreads) DecodeKeysKernel(const __grid_
   // In a chunk of 64 channels units A come before units B, in odd chunks behind them.
   const int chunk = lane / 4, unit = lane % 4 + chunk % 2 * 4, to = chunk * 128 + unit * 16;
   for (int begin = warp * kKeysOfWarp; begin < num_keys; begin += warps * kKeysOfWarp) {
-    const Sixteen own = FindKey(p, runs, begin + lane);
+    const Sixteen own = FindKey(p, runs, begin + lane % kKeysOfWarp);
     for (int first = 0; first < kKeysOfWarp; first += kKeysInFlight) {
       uint4 codes[kKeysInFlight];
       uint32_t scale[kKeysInFlight];
@@ -168,7 +184,7 @@ __global__ void __launch_bounds__(kDecodeThreads) DecodeKeysKernel(const __grid_
 // decoded key costs some 0.5.
 int32_t DecodedKeysMax(const SparseParams& p) {
   constexpr int64_t kRowsMin = 1024, kKeysOfRow = 32, kKeysMax = 128 << 10;
-  return p.op.has_latents && p.op.rows >= kRowsMin ? static_cast<int32_t>(std::min(p.op.rows * kKeysOfRow, kKeysMax)) : 0;
+  return p.op.rows >= kRowsMin ? static_cast<int32_t>(std::min(p.op.rows * kKeysOfRow, kKeysMax)) : 0;
 }
 
 DecodedKeys DecodeKeys(Context& context, const SparseParams& p, int32_t keys_max) {
