@@ -159,6 +159,11 @@ class Backend {
   virtual void RopeTable(const RopeTableParams& p) = 0;
   virtual void Rope(const RopeParams& p) = 0;
   virtual void StoreWindow(const StoreWindowParams& p) = 0;
+  // Linear and then StoreWindow of its outputs, with the same bits; what lies in linear.y afterwards is open.
+  virtual void LinearStoreWindow(const LinearParams& linear, const StoreWindowParams& store) {
+    Linear(linear);
+    StoreWindow(store);
+  }
   virtual void Compress(const CompressParams& p) = 0;
   virtual void StoreLatent(const StoreLatentParams& p) = 0;
   virtual void StoreIndexKey(const StoreIndexKeyParams& p) = 0;

@@ -167,6 +167,39 @@ TEST_F(CacheOps, StoresTheBytesOfTheReference) {
   }
 }
 
+// The linear that makes the rows has several spans, which are added up on the way.
+TEST_F(CacheOps, ALinearIntoTheWindow) {
+  constexpr int64_t kInputs = 2048;
+  for (const Shape& shape : {Shape{512, 128, 64, 1}, Shape{160, 64, 32, 2}}) {
+    MakeCaches(shape);
+    const HostMatrix w = Weights(WeightFormat::kFp8Tile32, shape.dim, kInputs);
+    for (const int64_t rows : {int64_t{1}, int64_t{31}, kSmall ? int64_t{40} : int64_t{700}}) {
+      std::vector<int32_t> requests, places;
+      UniquePlaces(rows, &requests, &places);
+      const auto x = Normal(rows * kInputs), table = Normal(rows * shape.rope_dim), weight = Normal(shape.dim);
+      const auto run = [&](bool at_once) {
+        Side side(*card());
+        const WindowCache cache = PutWindow(side);
+        auto* kv = side.Out<float>(rows * shape.dim);
+        const LinearParams linear{.rows = rows, .w = side.Bind(w.matrix), .activations = Activations::kBf16, .x = side.Put(x),
+                                  .x_stride = kInputs, .y = kv, .y_stride = shape.dim};
+        const StoreWindowParams store{rows, shape.rope_dim, kv, shape.dim, side.Put(weight), 1e-20f, side.Put(table), side.Put(places),
+                                      side.Put(requests), cache};
+        if (at_once) {
+          side->LinearStoreWindow(linear, store);
+        } else {
+          side->Linear(linear);
+          side->StoreWindow(store);
+        }
+        return side.Get(reinterpret_cast<const uint8_t*>(cache.base), static_cast<int64_t>(window_bytes_.size()));
+      };
+      const auto got = run(true);
+      EXPECT_NE(got, window_bytes_);
+      EXPECT_EQ(got, run(false)) << rows << " rows of " << shape.dim;
+    }
+  }
+}
+
 TEST_F(CacheOps, CompressReadsTheRingAndThenUpdatesIt) {
   constexpr int64_t kDim = 96;
   for (const int ratio : {1, 2, 4}) {

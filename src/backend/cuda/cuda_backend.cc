@@ -95,6 +95,10 @@ class CudaBackend final : public Backend {
   void RopeTable(const RopeTableParams& p) override { Run(cuda::RopeTable, p, "rope table"); }
   void Rope(const RopeParams& p) override { Run(cuda::Rope, p, "rope"); }
   void StoreWindow(const StoreWindowParams& p) override { Run(cuda::StoreWindow, p, "store window"); }
+  void LinearStoreWindow(const LinearParams& linear, const StoreWindowParams& store) override {
+    Run([&](cuda::Context& context, const LinearParams& p) { cuda::LinearStoreWindow(context, p, store); }, linear,
+        "linear and store window");
+  }
   void Compress(const CompressParams& p) override { Run(cuda::Compress, p, "compress"); }
   void StoreLatent(const StoreLatentParams& p) override { Run(cuda::StoreLatent, p, "store latent"); }
   void StoreIndexKey(const StoreIndexKeyParams& p) override { Run(cuda::StoreIndexKey, p, "store index key"); }

@@ -25,6 +25,7 @@ void LinearExpandMix(Context& context, const LinearParams& linear, const HcExpan
 void RopeTable(Context& context, const RopeTableParams& p);
 void Rope(Context& context, const RopeParams& p);
 void StoreWindow(Context& context, const StoreWindowParams& p);
+void LinearStoreWindow(Context& context, const LinearParams& linear, const StoreWindowParams& store);
 void Compress(Context& context, const CompressParams& p);
 void StoreLatent(Context& context, const StoreLatentParams& p);
 void StoreIndexKey(Context& context, const StoreIndexKeyParams& p);

@@ -98,17 +98,17 @@ void Model::Impl::StoreLatents(int64_t layer, const Step& step, const Caches& ca
 void Model::Impl::StoreKv(int64_t layer, const Step& step, const Caches& caches) {
   const AttentionWeights& w = weights.layers[static_cast<size_t>(layer)].attn;
   const bool compressed = config.compress_ratios[static_cast<size_t>(layer)] > 0;
-  Linear(w.wkv, input.as<float>(), LaidInput(w.wkv), kv.as<float>(), ActivationsOf(w.wkv));
-  dev.StoreWindow({.rows = rows.size(),
-                   .rope_dim = config.rope_dim,
-                   .kv = kv.as<float>(),
-                   .kv_stride = config.head_dim,
-                   .norm_weight = w.kv_norm.data(),
-                   .norm_eps = static_cast<float>(config.rms_norm_eps),
-                   .table = (compressed ? rope_yarn : rope_plain).as<float>(),
-                   .positions = rows.device_positions(),
-                   .requests = rows.device_requests(),
-                   .cache = caches.windows[static_cast<size_t>(layer)]});
+  dev.LinearStoreWindow(LinearOf(w.wkv, input.as<float>(), LaidInput(w.wkv), kv.as<float>(), ActivationsOf(w.wkv)),
+                        {.rows = rows.size(),
+                         .rope_dim = config.rope_dim,
+                         .kv = kv.as<float>(),
+                         .kv_stride = config.head_dim,
+                         .norm_weight = w.kv_norm.data(),
+                         .norm_eps = static_cast<float>(config.rms_norm_eps),
+                         .table = (compressed ? rope_yarn : rope_plain).as<float>(),
+                         .positions = rows.device_positions(),
+                         .requests = rows.device_requests(),
+                         .cache = caches.windows[static_cast<size_t>(layer)]});
   if (w.compressor) StoreLatents(layer, step, caches);
 }
 

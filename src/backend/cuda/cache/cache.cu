@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writing the caches: window rows, the compressor, latents and index keys (spec/model.md 3, 4, 7).
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cuda/device/cache.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/launch_after.h"
+#include "backend/cuda/linear/linear.h"
 #include "backend/cuda/ptx/grid.cuh"
 #include "core/check.h"
 #include "numeric/quantize.h"
@@ -14,16 +16,21 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kRowThreadsMax = 512;  // of a window row
 
-// Channel i of a row after rms (weight != nullptr) and rope. All lanes of a warp call with consecutive channels.
-__device__ float Prepared(const float* x, int i, int dim, const float* weight, float scale, int rope_dim,
-                          const float* table) {
-  const float value = weight == nullptr ? x[i] : x[i] * scale * weight[i];
+// A channel after rope: the `turned`-th of those that are turned, where it is not negative. All lanes of a warp call with consecutive
+// channels.
+__device__ float Turned(float value, int turned, const float* table) {
   const float other = __shfl_xor_sync(kAllLanes, value, 1);
-  const int turned = i - (dim - rope_dim);
   if (turned < 0) return value;
   const float cosine = table[turned & ~1], sine = table[turned | 1];
   return turned % 2 == 0 ? value * cosine - other * sine : other * sine + value * cosine;
+}
+
+// Channel i of a row after rms (weight != nullptr) and rope, as above.
+__device__ float Prepared(const float* x, int i, int dim, const float* weight, float scale, int rope_dim,
+                          const float* table) {
+  return Turned(weight == nullptr ? x[i] : x[i] * scale * weight[i], i - (dim - rope_dim), table);
 }
 
 __device__ float InverseRms(const float* x, int dim, float eps, float* shared) {
@@ -39,16 +46,49 @@ __device__ void StoreE2m1(float value, int i, uint8_t* codes) {
   if (i % 2 == 0) codes[i / 2] = static_cast<uint8_t>(code | odd << 4);
 }
 
-__global__ void StoreWindowKernel(StoreWindowParams p) {
-  ptx::GridBegin();
-  __shared__ float shared[kThreads / kWarp];
+// A row of kv as the sum of spans, ascending. Little code, and all spans on their way at once: what runs once a launch is bound by reading
+// instructions. Shared memory: the row.
+__global__ void __launch_bounds__(kRowThreadsMax) StoreWindowKernel(StoreWindowParams p, int spans, int64_t span_stride) {
+  constexpr int kAhead = 9;
+  extern __shared__ float values[];
+  __shared__ float sums[kThreads / kWarp];
+  ptx::GridTrigger();
+  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), dim = p.cache.dim;
+  const float first_weight = p.norm_weight[min(t, dim - 1)];
+  ptx::GridWait();
   const int64_t r = blockIdx.x;
-  const int dim = p.cache.dim;
-  const float* x = p.kv + r * p.kv_stride;
-  const float scale = InverseRms(x, dim, p.norm_eps, shared);
   const WindowRow row = FindWindowRow(p.cache, p.requests[r], p.positions[r]);
-  for (int i = threadIdx.x; i < dim; i += kThreads) {
-    const float value = Prepared(x, i, dim, p.norm_weight, scale, static_cast<int>(p.rope_dim), p.table + r * p.rope_dim);
+#pragma unroll 1
+  for (int i = t; i < dim; i += threads) {
+    const float* from = p.kv + r * p.kv_stride + i;
+    float v = *from;
+#pragma unroll 1
+    for (int s = 1; s < spans; s += kAhead) {
+      float more[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) more[j] = s + j < spans ? from[(s + j) * span_stride] : 0.0f;
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) v = s + j < spans ? v + more[j] : v;
+    }
+    values[i] = v;
+  }
+  __syncthreads();
+  if (t < kThreads) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int i = t; i < dim; i += kThreads) sum += values[i] * values[i];
+    sum = WarpSum(sum);
+    if (t % kWarp == 0) sums[t / kWarp] = sum;
+  }
+  __syncthreads();
+  float sum = sums[0];
+#pragma unroll
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) sum += sums[warp];
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(dim) + p.norm_eps);
+#pragma unroll 1
+  for (int i = t; i < dim; i += threads) {
+    const float normed = values[i] * scale * (i == t ? first_weight : p.norm_weight[i]);
+    const float value = Turned(normed, i - (dim - static_cast<int>(p.rope_dim)), p.table + r * p.rope_dim);
     const uint8_t code = numeric::Fp8Scale(WarpMax(fabsf(value)));
     row.codes[i] = numeric::FloatToE4m3(value / numeric::E8m0ToFloat(code));
     if (i % numeric::kFp8Block == 0) row.scales[i / numeric::kFp8Block] = code;
@@ -153,9 +193,29 @@ __global__ void UpdateRingKernel(CompressParams p) {
 
 }  // namespace
 
-void StoreWindow(Context& context, const StoreWindowParams& p) {
+namespace {
+
+void StoreWindowOfSpans(Context& context, const StoreWindowParams& p, int spans, int64_t span_stride) {
   DI_CHECK(p.cache.dim % numeric::kFp8Block == 0 && p.rope_dim % 2 == 0);
-  if (p.rows > 0) LaunchAfter(context, StoreWindowKernel, static_cast<unsigned>(p.rows), kThreads, 0, p);
+  if (p.rows == 0) return;
+  const auto threads = static_cast<unsigned>(std::clamp(p.cache.dim, kThreads, kRowThreadsMax));
+  const auto row_bytes = static_cast<size_t>(p.cache.dim) * sizeof(float);
+  LaunchAfter(context, StoreWindowKernel, static_cast<unsigned>(p.rows), threads, row_bytes, p, spans, span_stride);
+}
+
+}  // namespace
+
+void StoreWindow(Context& context, const StoreWindowParams& p) { StoreWindowOfSpans(context, p, 1, 0); }
+
+void LinearStoreWindow(Context& context, const LinearParams& linear, const StoreWindowParams& store) {
+  DI_CHECK(store.kv == linear.y && store.kv_stride == linear.y_stride && store.rows == linear.rows && store.cache.dim == linear.w.rows);
+  if (linear.rows == 0) return;
+  const SpanSums sums = LinearApart(context, linear);
+  if (sums.data == nullptr) return;
+  StoreWindowParams joined = store;
+  joined.kv = sums.data;
+  joined.kv_stride = sums.row_stride;
+  StoreWindowOfSpans(context, joined, sums.spans, sums.span_stride);
 }
 
 void Compress(Context& context, const CompressParams& p) {
