@@ -14,6 +14,19 @@ namespace {
 constexpr size_t kAlignment = 1024;
 constexpr size_t kFirstChunkBytes = size_t{32} << 20;
 
+// What the next node of a stream in a capture waits for; nothing where there is no capture.
+struct CapturedNodes {
+  const cudaGraphNode_t* nodes = nullptr;
+  size_t count = 0;
+
+  explicit CapturedNodes(cudaStream_t stream) {
+    cudaStreamCaptureStatus status{};
+    const cudaGraphEdgeData* edges = nullptr;
+    const bool ok = cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count) == cudaSuccess;
+    if (!ok || status != cudaStreamCaptureStatusActive) count = 0;
+  }
+};
+
 }  // namespace
 
 Context::~Context() {
@@ -67,6 +80,23 @@ int64_t Context::NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+bool Context::TakeCrossing() {
+  if (!std::exchange(crossing_[in_branch_ ? 1 : 0], false)) return false;
+  const cudaGraphNode_t before = std::exchange(before_join_, nullptr);
+  if (before == nullptr || in_branch_) return true;
+  const CapturedNodes waited(streams_[0]);
+  std::vector<cudaGraphNode_t> nodes(waited.nodes, waited.nodes + waited.count);
+  std::vector<cudaGraphEdgeData> edges(waited.count);
+  for (size_t i = 0; i < waited.count; ++i) {
+    if (nodes[i] != before) continue;
+    edges[i].from_port = cudaGraphKernelNodePortProgrammatic;
+    edges[i].type = cudaGraphDependencyTypeProgrammatic;
+  }
+  Record(cudaStreamUpdateCaptureDependencies(streams_[0], nodes.data(), edges.data(), nodes.size(), cudaStreamSetCaptureDependencies),
+         "joining a branch");
+  return true;
+}
+
 void Context::BeginBranch() {
   DI_CHECK(!in_branch_ && num_ended_ - num_joined_ < kBranchesMax);
   Record(cudaEventRecord(begin_, streams_[0]), "beginning a branch");
@@ -82,6 +112,12 @@ void Context::EndBranch() {
 
 void Context::JoinBranch() {
   DI_CHECK(!in_branch_ && num_joined_ < num_ended_);
+  before_join_ = nullptr;
+  if (const CapturedNodes last(streams_[0]); last.count == 1) {
+    cudaGraphNodeType type{};
+    Record(cudaGraphNodeGetType(last.nodes[0], &type), "joining a branch");
+    if (type == cudaGraphNodeTypeKernel) before_join_ = last.nodes[0];
+  }
   Record(cudaStreamWaitEvent(streams_[0], ends_[num_joined_++ % kBranchesMax]), "joining a branch");
   crossing_[0] = true;
 }

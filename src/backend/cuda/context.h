@@ -48,8 +48,9 @@ class Context {
   void BeginBranch();
   void EndBranch();
   void JoinBranch();
-  // Whether the next kernel of this stream waits for one of the other stream: then it does not begin early.
-  bool TakeCrossing() { return std::exchange(crossing_[in_branch_ ? 1 : 0], false); }
+  // Whether the next kernel of this stream waits for one of the other stream: then it does not begin early, but in a capture behind
+  // a joined branch: there it may, while the kernel before it in the stream runs, once the branch is over.
+  bool TakeCrossing();
 
   // Scratch memory of one op: 1024-byte aligned, contents undefined, valid until the next BeginOp. The stream orders
   // the ops, so they share it. Returns nullptr, with the error recorded, where memory is short; the op then does nothing.
@@ -151,6 +152,7 @@ class Context {
   int num_ended_ = 0, num_joined_ = 0;
   bool in_branch_ = false, capturing_ = false;
   bool crossing_[2] = {};  // by stream
+  cudaGraphNode_t before_join_ = nullptr;  // in a capture: the stream's last kernel before the branch was joined
   uint64_t* marks_ = nullptr;
   FirstError error_, error_before_capture_;
   Scratch scratch_[2];  // of the stream, of the branch
