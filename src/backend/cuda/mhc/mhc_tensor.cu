@@ -13,13 +13,17 @@ namespace {
 
 constexpr int kFewThreads = kSliceGroups * kWarp;
 
+// Loops are not unrolled: what runs once a launch is bound by reading instructions.
 struct FewShared {
   float4 inputs[kSliceGroups][kHcStreams][2][kWarp];  // each lane's own
+  float4 outputs[kSliceGroups][2][kWarp];             // of the sublayer, each lane's own
+  float4 rows[kMixRows][kHcStreams + 2];              // comb, post, collapse
   union {
     float4 weights[kSliceGroups][kHcStreams][kOutputTiles][kWarp];
     float partial[kSliceGroups][kMixRows][kHcPartial];
   };
 };
+constexpr int kPostOfRow = kHcStreams, kCollapseOfRow = kHcStreams + 1;
 
 // The rows of a tile that a lane looks after: lane / 4 and that and 8.
 struct LaneRows {
@@ -51,74 +55,88 @@ __device__ void StartWeights(const HcMixParams& p, int channel, int s, float4 (&
   }
 }
 
-// What the expansion of a lane's channels of its two rows needs beside the streams.
-struct ExpandInputs {
-  float4 post[2], comb[2][kHcStreams], y[2];
+// Starts copying what belongs to whole rows, a unit each of the first threads.
+template <bool kExpand>
+__device__ void StartRows(const HcMixParams& p, const HcExpandParams& e, int first_row, FewShared& shared) {
+  constexpr int kUnits = kHcStreams + 2;
+  const int t = static_cast<int>(threadIdx.x), in_tile = t / kUnits, unit = t % kUnits;
+  if (in_tile >= kMixRows || (!kExpand && unit != kCollapseOfRow)) return;
+  const int row = min(first_row + in_tile, static_cast<int>(p.rows) - 1);
+  const float* from = unit == kCollapseOfRow ? p.collapse + row * kHcStreams
+                      : unit == kPostOfRow   ? e.post + row * kHcStreams
+                                             : e.comb + (row * kHcStreams + unit) * kHcStreams;
+  ptx::CopyUnit(&shared.rows[in_tile][unit], from, 16);
+}
 
-  __device__ void Load(const ExpandOfSpans& e, const LaneRows& rows, int channel) {
-    const float* at[2];
+// The sublayer's outputs in the lane's channels, spans added up. Two spans of both rows are asked for at a time.
+__device__ void LoadOutputs(const ExpandOfSpans& e, const LaneRows& rows, int channel, float4 (&out)[2][kWarp]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const float* at[2];
+  float4 y[2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = rows.row[h];
-      at[h] = e.expand.y + int64_t{row} * e.expand.hidden + channel;
-      y[h] = *reinterpret_cast<const float4*>(at[h]);
-      post[h] = reinterpret_cast<const float4*>(e.expand.post)[row];
-#pragma unroll
-      for (int s = 0; s < kHcStreams; ++s) comb[h][s] = reinterpret_cast<const float4*>(e.expand.comb)[row * kHcStreams + s];
-    }
-    // Two spans of both rows at a time, as many loads as find registers.
+  for (int h = 0; h < 2; ++h) {
+    at[h] = e.expand.y + int64_t{rows.row[h]} * e.expand.hidden + channel;
+    y[h] = *reinterpret_cast<const float4*>(at[h]);
+  }
 #pragma unroll 1
-    for (int s = 1; s < e.spans; s += 2) {
-      float4 more[2][2];
+  for (int s = 1; s < e.spans; s += 2) {
+    float4 more[2][2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) more[i][h] = *reinterpret_cast<const float4*>(at[h] + min(s + i, e.spans - 1) * e.stride);
-      }
+      for (int h = 0; h < 2; ++h) more[i][h] = *reinterpret_cast<const float4*>(at[h] + min(s + i, e.spans - 1) * e.stride);
+    }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (s + i >= e.spans) break;
+    for (int i = 0; i < 2; ++i) {
+      if (s + i >= e.spans) break;
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const float4 v = more[i][h];
-          y[h] = make_float4(y[h].x + v.x, y[h].y + v.y, y[h].z + v.z, y[h].w + v.w);
-        }
+      for (int h = 0; h < 2; ++h) {
+        const float4 v = more[i][h];
+        y[h] = make_float4(y[h].x + v.x, y[h].y + v.y, y[h].z + v.z, y[h].w + v.w);
       }
     }
   }
-};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) out[h][lane] = y[h];
+}
 
 // Expands what a lane copied of its rows, in its place, and stores it.
-__device__ void ExpandStaged(const HcMixParams& p, const HcExpandParams& e, const LaneRows& rows, int channel, const ExpandInputs& in,
-                             float4 (&staged)[kHcStreams][2][kWarp]) {
+__device__ void ExpandStaged(const HcMixParams& p, float* x_out, int first_row, int channel,
+                             const float4 (&of_rows)[kMixRows][kHcStreams + 2],
+                             const float4 (&outputs)[2][kWarp], float4 (&staged)[kHcStreams][2][kWarp]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
+#pragma unroll 1
   for (int h = 0; h < 2; ++h) {
-    float4 x[kHcStreams];
+    const int in_tile = h * 8 + lane / 4, row = first_row + in_tile;
+    float4 x[kHcStreams], comb[kHcStreams];
 #pragma unroll
-    for (int s = 0; s < kHcStreams; ++s) x[s] = staged[s][h][lane];
-    Expand(in.post[h], in.comb[h], in.y[h], x);
+    for (int s = 0; s < kHcStreams; ++s) {
+      x[s] = staged[s][h][lane];
+      comb[s] = of_rows[in_tile][s];
+    }
+    Expand(of_rows[in_tile][kPostOfRow], comb, outputs[h][lane], x);
+    float* to = x_out + InputAt(p, row, 0, channel);
 #pragma unroll
     for (int s = 0; s < kHcStreams; ++s) {
       staged[s][h][lane] = x[s];
-      if (rows.is_row[h]) *reinterpret_cast<float4*>(e.x + InputAt(p, rows.row[h], s, channel)) = x[s];
+      if (row < p.rows) *reinterpret_cast<float4*>(to + s * p.hidden) = x[s];
     }
   }
 }
 
 // The warp's group; stores the collapsed channels.
-__device__ Results SumGroup(const HcMixParams& p, const LaneRows& rows, int channel, const float4 (&inputs)[kHcStreams][2][kWarp],
-                            const float4 (&weights)[kHcStreams][kOutputTiles][kWarp], const float4 (&collapse)[2]) {
+__device__ Results SumGroup(const HcMixParams& p, const LaneRows& rows, int channel, const float4 (&of_rows)[kMixRows][kHcStreams + 2],
+                            const float4 (&inputs)[kHcStreams][2][kWarp], const float4 (&weights)[kHcStreams][kOutputTiles][kWarp]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const float of_stream[kHcStreams][2] = {
-      {collapse[0].x, collapse[1].x}, {collapse[0].y, collapse[1].y}, {collapse[0].z, collapse[1].z}, {collapse[0].w, collapse[1].w}};
+  const float* collapse[2] = {reinterpret_cast<const float*>(&of_rows[lane / 4][kCollapseOfRow]),
+                              reinterpret_cast<const float*>(&of_rows[lane / 4 + 8][kCollapseOfRow])};
   GroupSums sums;
-#pragma unroll
+#pragma unroll 1
   for (int s = 0; s < kHcStreams; ++s) {
     float4 w[kOutputTiles];
 #pragma unroll
     for (int t = 0; t < kOutputTiles; ++t) w[t] = weights[s][t][lane];
-    sums.Stream({inputs[s][0][lane], inputs[s][1][lane]}, w, of_stream[s]);
+    sums.Stream({inputs[s][0][lane], inputs[s][1][lane]}, w, {collapse[0][s], collapse[1][s]});
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -137,27 +155,31 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   const int first_row = static_cast<int>(blockIdx.y) * kMixRows, first_group = static_cast<int>(blockIdx.x) * kSliceGroups;
   const int groups = min(static_cast<int>(p.hidden) / kGroup - first_group, kSliceGroups);
   const int channel = (first_group + warp) * kGroup + lane % 4 * 4;
+  const LaneRows rows(p, first_row);
   ptx::GridTrigger();
+#pragma unroll 1
   for (int s = 0; s < kHcStreams && warp < groups; ++s) StartWeights(p, channel, s, shared.weights[warp][s]);
   ptx::GridWait();
+  StartRows<kExpand>(p, e.expand, first_row, shared);
+  if (warp < groups) {
+#pragma unroll 1
+    for (int s = 0; s < kHcStreams; ++s) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) ptx::CopyUnit(&shared.inputs[warp][s][h][lane], p.x + InputAt(p, rows.row[h], s, channel), 16);
+    }
+    if constexpr (kExpand) LoadOutputs(e, rows, channel, shared.outputs[warp]);
+  }
+  ptx::WaitForCopies();
+  __syncthreads();
   Results results;
   if (warp < groups) {
-    const LaneRows rows(p, first_row);
-    float4 collapse[2];
-    ExpandInputs expand;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      for (int s = 0; s < kHcStreams; ++s) ptx::CopyUnit(&shared.inputs[warp][s][h][lane], p.x + InputAt(p, rows.row[h], s, channel), 16);
-      collapse[h] = reinterpret_cast<const float4*>(p.collapse)[rows.row[h]];
-    }
-    if constexpr (kExpand) expand.Load(e, rows, channel);
-    ptx::WaitForCopies();
-    if constexpr (kExpand) ExpandStaged(p, e.expand, rows, channel, expand, shared.inputs[warp]);
-    results = SumGroup(p, rows, channel, shared.inputs[warp], shared.weights[warp], collapse);
+    if constexpr (kExpand) ExpandStaged(p, e.expand.x, first_row, channel, shared.rows, shared.outputs[warp], shared.inputs[warp]);
+    results = SumGroup(p, rows, channel, shared.rows, shared.inputs[warp], shared.weights[warp]);
   }
   __syncthreads();  // all weights are read
   if (warp < groups) ForResults(results, [&](int h, int o, float value) { shared.partial[warp][h * 8 + lane / 4][o] = value; });
   __syncthreads();
+#pragma unroll 1
   for (int at = static_cast<int>(threadIdx.x); at < kMixRows * kHcPartial; at += kFewThreads) {
     const int row = at / kHcPartial, o = at % kHcPartial;
     if (first_row + row >= p.rows) break;

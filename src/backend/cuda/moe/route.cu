@@ -15,7 +15,7 @@
 namespace deepinfer::backend::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 384;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kExpertsMax = 1024;
 constexpr int kTopkMax = 32;
@@ -56,7 +56,7 @@ __device__ void FindCandidates(uint32_t (&keys)[kEach], int topk, Candidate* out
 
 // One block a row; thread t has experts t, t + kThreads, .., kEach of them. Ties: the lower expert.
 template <int kEach>
-__global__ void __launch_bounds__(kThreads, 8) RouteKernel(const __grid_constant__ RouteParams p, GateProducts products) {
+__global__ void __launch_bounds__(kThreads, 4) RouteKernel(const __grid_constant__ RouteParams p, GateProducts products) {
   __shared__ RouteShared shared;
   const int thread = static_cast<int>(threadIdx.x), experts = static_cast<int>(p.gate.rows), topk = static_cast<int>(p.topk);
   const int64_t row = blockIdx.x;
@@ -122,8 +122,8 @@ void Route(Context& context, const RouteParams& p) {
   if (p.rows == 0) return;
   const GateProducts products = MultiplyGateTakes(p) ? MultiplyGate(context, p) : PlainGate(context, p);
   if (products.sums == nullptr) return;
-  constexpr int kFewEach = 3;
-  const auto kernel = p.gate.rows <= kFewEach * kThreads ? RouteKernel<kFewEach> : RouteKernel<kExpertsMax / kThreads>;
+  constexpr int kFewEach = 1;
+  const auto kernel = p.gate.rows <= kFewEach * kThreads ? RouteKernel<kFewEach> : RouteKernel<(kExpertsMax + kThreads - 1) / kThreads>;
   LaunchAfter(context, kernel, static_cast<unsigned>(p.rows), kThreads, 0, p, products);
 }
 
