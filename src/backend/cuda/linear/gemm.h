@@ -80,6 +80,7 @@ inline constexpr int kTokensFewest = 32;  // at most for the narrowest kernel th
 // many tokens, and where there are few it is the weights that take time.
 inline constexpr int kBlockTiles = 4;
 inline constexpr int kBlockTilesTotals = 2;
+inline constexpr int kBlockTilesFew = 2;  // where few tokens make few items, so that more multiprocessors are busy
 // `totals`: a block adds up spans.
 // Of formats that are not aligned.
 constexpr int BlockTiles(int tokens, int parts, bool totals) {
@@ -95,6 +96,7 @@ struct GemmShape {
   int parts = 1;
   WeightFormat format = WeightFormat::kBf16;
   bool can_split = true;
+  bool narrow = true;  // blocks may take fewer tiles, and more multiprocessors
   bool pairs = false;  // gate and up side by side in a block
 };
 
@@ -132,7 +134,7 @@ struct GemmMemory {
   int shelf_bytes;
 };
 // Where a block adds up spans its stages hold one chunk.
-GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals);
+GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals, int tiles);
 // Of an aligned format, for blocks of `tiles` tiles.
 GemmMemory PlanAlignedMemory(int tokens, WeightFormat format, int tiles);
 

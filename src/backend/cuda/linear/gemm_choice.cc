@@ -19,6 +19,9 @@ constexpr int64_t kSpanChunksFp32 = 16;
 // Sums of spans that are joined afterwards stay in the second-level cache.
 constexpr int64_t kSpanBytesMax = int64_t{40} << 20;
 
+// A step of fewer rows is bound by what lies between its products, where kernels that begin early need room on multiprocessors.
+constexpr int64_t kRowsNarrow = 16;
+
 int forced_spans = 0;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -110,8 +113,9 @@ int Spans(int64_t tiles, int64_t num_chunks, int parts) {
 
 int Spans(const GemmShape& shape) { return IsAligned(shape.format) ? 1 : Spans(shape.tiles, shape.num_chunks, shape.parts); }
 
-GemmConfig ChooseGemm(const GemmShape& shape) {
-  if (IsAligned(shape.format)) return ChooseAligned(shape);
+namespace {
+
+GemmConfig ChooseUnaligned(const GemmShape& shape) {
   const int64_t spans = Spans(shape);
   const auto rounded = [&](int most) { return TileTokens(shape, most); };
   const auto config = [&](int tokens, bool split) {
@@ -130,9 +134,26 @@ GemmConfig ChooseGemm(const GemmShape& shape) {
   return best;
 }
 
-GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals) {
+// Twice as many blocks of half as many tiles, where all of them run at the same time.
+void Narrow(const GemmShape& shape, GemmConfig& config) {
+  const int spans = Spans(shape);
+  if (shape.rows < kRowsNarrow || !shape.narrow || shape.parts > 1 || config.tokens > kTokensFew || (spans > 1 && !config.split)) return;
+  const int64_t items = CeilDiv(shape.tiles, kBlockTiles) * CeilDiv(shape.rows, config.tokens) * spans;
+  if (2 * items <= kMultiprocessors) config.tiles = kBlockTilesFew;
+}
+
+}  // namespace
+
+GemmConfig ChooseGemm(const GemmShape& shape) {
+  if (IsAligned(shape.format)) return ChooseAligned(shape);
+  GemmConfig config = ChooseUnaligned(shape);
+  Narrow(shape, config);
+  return config;
+}
+
+GemmMemory PlanMemory(int tokens, WeightFormat format, int parts, bool totals, int tiles) {
   const int chunks_max = totals || tokens > kTokensFew ? 1 : tokens > kTokensFewest ? 2 : 4;
-  return Plan(tokens, BlockTiles(tokens, parts, totals) * ChunkBytes(format), parts, chunks_max, 0);
+  return Plan(tokens, tiles * ChunkBytes(format), parts, chunks_max, 0);
 }
 
 GemmMemory PlanAlignedMemory(int tokens, WeightFormat format, int tiles) {

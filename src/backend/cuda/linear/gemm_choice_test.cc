@@ -27,6 +27,8 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
               EXPECT_LE(config.tokens, TileTokensMax(parts, spans > 1 && !config.split));
               EXPECT_EQ(config.tokens % 8, 0);
               EXPECT_FALSE(config.split && (spans == 1 || !can_split));
+              const int tiles_usual = BlockTiles(config.tokens, parts, spans > 1 && !config.split);
+              EXPECT_TRUE(config.tiles == tiles_usual || (config.tiles == kBlockTilesFew && config.tokens <= kTokensFew && parts == 1));
             }
           }
         }
@@ -35,12 +37,23 @@ TEST(GemmChoice, EveryNumberOfTokensHasAKernelThatFits) {
   }
 }
 
+// Half as many tiles a block, where that keeps twice as many multiprocessors busy.
+TEST(GemmChoice, FewItemsOfFewTokensAreNarrow) {
+  const auto tiles = [](int64_t rows, bool narrow = true) {
+    return ChooseGemm({.tiles = 80, .num_chunks = 128, .rows = rows, .format = WeightFormat::kFp8Tile32, .narrow = narrow}).tiles;
+  };
+  EXPECT_EQ(tiles(32), kBlockTilesFew);
+  EXPECT_EQ(tiles(1), kBlockTiles);
+  EXPECT_EQ(tiles(32, false), kBlockTiles);
+  EXPECT_EQ(tiles(256), kBlockTiles);
+}
+
 TEST(GemmChoice, StagesFitSharedMemory) {
   for (const int parts : {1, 3}) {
     for (const bool totals : {false, true}) {
       for (int tokens = 8; tokens <= TileTokensMax(parts, totals); tokens += 8) {
         for (const WeightFormat format : kFormats) {
-          const GemmMemory memory = PlanMemory(tokens, format, parts, totals);
+          const GemmMemory memory = PlanMemory(tokens, format, parts, totals, BlockTiles(tokens, parts, totals));
           EXPECT_GE(memory.num_stages, 3) << tokens << " tokens, " << parts << " parts";
           EXPECT_LE(memory.num_stages, kStagesMax);
           EXPECT_LE(memory.total_bytes, kSharedBytesMax);

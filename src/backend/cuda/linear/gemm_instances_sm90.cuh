@@ -25,7 +25,7 @@ void LaunchInstance(Context& context, const GemmParams& p, const GemmMemory& mem
 
 template <typename Traits>
 void LaunchInstance(Context& context, const GemmParams& p, int num_items) {
-  LaunchInstance<Traits>(context, p, PlanMemory(p.tile_tokens, Traits::kFormat, p.parts, Traits::kTotals), num_items);
+  LaunchInstance<Traits>(context, p, PlanMemory(p.tile_tokens, Traits::kFormat, p.parts, Traits::kTotals, Traits::kTiles), num_items);
 }
 
 template <WeightFormat kFormat>
@@ -33,6 +33,9 @@ void LaunchGemm(Context& context, const GemmParams& p, int num_items) {
   const bool totals = p.span_items < p.spans, few = p.tile_tokens <= kTokensFew;
   if (p.parts == 1) {
     if (totals) return LaunchInstance<GemmKernelTraits<kFormat, 1, true, Widths<kTokensFew, kTokensWide>>>(context, p, num_items);
+    if (few && p.block_tiles == kBlockTilesFew) {
+      return LaunchInstance<GemmKernelTraits<kFormat, 1, false, Widths<8, 16, 32, kTokensFew>, kBlockTilesFew>>(context, p, num_items);
+    }
     if (few) return LaunchInstance<GemmKernelTraits<kFormat, 1, false, Widths<8, 16, 32, 40, 48, kTokensFew>>>(context, p, num_items);
     return LaunchInstance<GemmKernelTraits<kFormat, 1, false, Widths<kTokensWide>>>(context, p, num_items);
   }

@@ -42,6 +42,14 @@ void SetItems(const GemmShape& shape, const GemmConfig& config, GemmParams& p) {
   p.band = p.row_blocks * p.block_tiles <= kNoBandTiles ? p.row_blocks : kBandTiles / p.block_tiles;
 }
 
+// With what the choice of a configuration asks about p. Gate and up of the shared expert run beside the routed experts, which want all
+// multiprocessors: they keep to as few as they can.
+GemmShape Completed(GemmShape shape, const GemmParams& p) {
+  shape.pairs = p.epilogue == Epilogue::kSwiGlu;
+  shape.narrow = p.problem_matrices == 1;
+  return shape;
+}
+
 // With the outputs in scratch memory.
 SpanSums RunApart(Context& context, const GemmShape& shape, const GemmConfig& config, GemmParams p) {
   const int64_t outputs = p.matrices == nullptr ? p.problem_rows * shape.problems : int64_t{p.problem_rows} * p.problem_matrices;
@@ -71,9 +79,7 @@ void RunGroupedGemm(Context& context, const GemmShape& shape, GemmParams p, int 
 }
 
 void RunGemm(Context& context, const GemmShape& shape, GemmParams p) {
-  GemmShape of_epilogue = shape;
-  of_epilogue.pairs = p.epilogue == Epilogue::kSwiGlu;
-  const GemmConfig config = ChooseGemm(of_epilogue);
+  const GemmConfig config = ChooseGemm(Completed(shape, p));
   if (!config.split) return RunGemmAs(context, shape, config, p);
   float* y = p.y;
   const int64_t y_stride = p.y_stride;
@@ -82,7 +88,7 @@ void RunGemm(Context& context, const GemmShape& shape, GemmParams p) {
 }
 
 SpanSums RunGemmApart(Context& context, const GemmShape& shape, GemmParams p) {
-  return RunApart(context, shape, ChooseGemm(shape), p);
+  return RunApart(context, shape, ChooseGemm(Completed(shape, p)), p);
 }
 
 }  // namespace deepinfer::backend::cuda

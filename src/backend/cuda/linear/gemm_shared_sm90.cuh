@@ -23,13 +23,14 @@ struct Widths {
 inline constexpr int kWarpColumnsMax = 16;
 
 // kTotals: items have several spans, which are added up in a second set of sums.
-template <WeightFormat kFormat_, int kParts_, bool kTotals_, typename Columns_>
+template <WeightFormat kFormat_, int kParts_, bool kTotals_, typename Columns_,
+          int kTiles_ = BlockTiles(Columns_::kMost, kParts_, kTotals_)>
 struct GemmKernelTraits {
   static constexpr WeightFormat kFormat = kFormat_;
   static constexpr int kParts = kParts_;
   static constexpr bool kTotals = kTotals_;
   using Columns = Columns_;
-  static constexpr int kTiles = BlockTiles(Columns::kMost, kParts, kTotals);
+  static constexpr int kTiles = kTiles_;
   static constexpr int kWarpgroups = kTiles, kSplit = 1;  // of consumers, a tile each
   static constexpr int kThreads = (kWarpgroups + 1) * kWarpgroup;
   // The producer leaves its registers to the consumers. A block starts with what 64K registers give every thread, in

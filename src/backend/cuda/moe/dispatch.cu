@@ -13,6 +13,7 @@ namespace deepinfer::backend::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kSlotsLate = 32;
 constexpr int kPlanThreads = static_cast<int>(kDispatchExpertsMax), kPlanWarps = kPlanThreads / kWarp;
 // What one block sorts, and a lane of it.
 constexpr int kSegmentSlots = 4096, kLaneSlots = kSegmentSlots / kPlanThreads;
@@ -129,8 +130,11 @@ __device__ void PlaceSegment(const DispatchParams& p, const Dispatch& d, const S
 
 // All of it in one block, for one segment.
 __global__ void __launch_bounds__(kPlanThreads) SmallDispatchKernel(DispatchParams p, Dispatch d) {
-  ptx::GridTrigger();
+  // What comes next takes room on all multiprocessors. Few slots leave time beside them, which the shared expert shall have first.
+  const bool is_late = p.rows * p.topk <= kSlotsLate;
+  if (!is_late) ptx::GridTrigger();
   const SegmentSlots slots = CountSegment(p, 0);
+  if (is_late) ptx::GridTrigger();
   const int count = SumWarps(static_cast<int>(p.num_experts));
   PlaceSegment(p, d, slots, Plan(p, d, count));
 }
