@@ -137,33 +137,30 @@ struct AlignedLoop {
   }
 };
 
-// The chunks of an item where kSplit warpgroups take the runs of a tile in turn: the totals go round in shared memory, and each
-// warpgroup adds its run's sums to them. Run returns whether this one has the totals in the end, as its sums.
+// The chunks of an item where kSplit warpgroups take the runs of a tile in turn, each from stages of its own: the totals go round in
+// shared memory, and each warpgroup adds its run's sums to them. Run returns whether this one has the totals in the end, as its sums.
 template <typename Traits, int kColumns>
 struct RelayLoop {
-  static constexpr int kSplit = Traits::kSplit, kHop = kPromoteChunks * (kSplit - 1);
+  static constexpr int kSplit = Traits::kSplit;
 
   AlignedProducts<Traits, kColumns>& products;
   int chunks;
-  Ring& ring;         // where the item begins, then where it ends
+  Ring& ring;
   int member;         // of the tile's warpgroups
   int first_barrier;  // one for each of them
   uint32_t shelf;     // the tile's totals: of this thread, a register each kWarpgroup floats
 
-  // A run of n chunks from `at` on; behind it `at` is at this warpgroup's next run, if there is one.
-  __device__ void Products(Ring& at, int n, bool more) {
+  // A run of n chunks; `more`: this warpgroup has another run.
+  __device__ void Products(int n, bool more) {
     const int num_stages = products.shared.memory.num_stages;
-    const int last = (at.stage + n - 1) % num_stages;
 #pragma unroll 1
     for (int chunk = 0; chunk < n; ++chunk) {
-      const int stage = at.stage, before = chunk > 0 ? at.Before(num_stages) : -1;
-      at.Next(num_stages);
-      const bool in_run = chunk + 1 < n;
-      if (!in_run) at.Advance(kHop, num_stages);
-      products.Chunk(0, stage, chunk == 0, before, at, 0, in_run || more);
+      const int stage = ring.stage, before = chunk > 0 ? ring.Before(num_stages) : -1;
+      ring.Next(num_stages);
+      products.Chunk(0, stage, chunk == 0, before, ring, 0, chunk + 1 < n || more);
     }
     products.End();
-    ReleaseStage(products.shared, last);
+    ReleaseStage(products.shared, ring.Before(num_stages));
   }
 
   __device__ void Add(bool first, bool last) {
@@ -184,16 +181,12 @@ struct RelayLoop {
   }
 
   __device__ bool Run() {
-    const int num_stages = products.shared.memory.num_stages;
     bool has_totals = false;
     int chunk = member * kPromoteChunks;
-    Ring at = ring;
-    at.Advance(chunk, num_stages);
-    ring.Advance(chunks, num_stages);
-    if (chunk < chunks) products.Begin(at);
+    if (chunk < chunks) products.Begin(ring);
     for (; chunk < chunks; chunk += kSplit * kPromoteChunks) {
       const int n = min(chunks - chunk, kPromoteChunks);
-      Products(at, n, chunk + kSplit * kPromoteChunks < chunks);
+      Products(n, chunk + kSplit * kPromoteChunks < chunks);
       has_totals = chunk + n == chunks;
       Add(chunk == 0, has_totals);
     }

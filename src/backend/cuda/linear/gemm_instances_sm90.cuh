@@ -13,7 +13,7 @@ namespace deepinfer::backend::cuda {
 
 template <typename Traits>
 void LaunchInstance(Context& context, const GemmParams& p, const GemmMemory& memory, int num_items) {
-  DI_CHECK(memory.num_stages >= 2 && p.tile_tokens % kGroupRows == 0);
+  DI_CHECK(memory.num_stages / Traits::kSplit >= 2 && p.tile_tokens % kGroupRows == 0);
   DI_CHECK(p.block_tiles == Traits::kTiles && p.parts == Traits::kParts && p.tile_tokens <= Traits::Columns::kMost);
   DI_CHECK(Traits::kTotals || p.span_items == p.spans);
   DI_CHECK(p.epilogue == Epilogue::kStore || (p.spans == 1 && p.parts == 1));

@@ -8,15 +8,17 @@
 
 namespace deepinfer::backend::cuda {
 
-// One thread of each producer warp: warp w brings the weights of consumer warpgroup w, and every fourth piece of the inputs. A
-// stage costs a thread some 300 cycles and each copy 200 more, so the copies of a stage are spread over the warps.
+// One thread of each producer warp. A stage costs a thread some 300 cycles and each copy 200 more, so the copies of a stage are spread
+// over the warps: warp w brings the weights of tile w, and every fourth piece of the inputs. Where kSplit warpgroups share a tile, each
+// of them has stages of its own for its runs of chunks: warp w brings those of member w % kSplit, for tile w / kSplit.
 template <typename Traits>
 struct Producer {
   static constexpr int kParts = Traits::kParts;
 
   const GemmParams& p;
-  const GemmShared& shared;
-  int warp;
+  const GemmShared& shared;  // with the member's stages
+  int warp;                  // / kSplit
+  int member;                // warp % kSplit
   Ring ring = {};
   bool waited = false;
 
@@ -47,21 +49,29 @@ struct Producer {
     ptx::BulkCopy(shared.Stage(at.stage) + place, from.weights + int64_t{chunk} * Traits::kChunk, bytes, full);
   }
 
+  // The first chunk of a stage, and that of the next one.
+  __device__ int FirstChunk(int begin) const { return Traits::kSplit == 1 ? begin : begin + member * kPromoteChunks; }
+  __device__ int NextChunk(int chunk) const {
+    if constexpr (Traits::kSplit == 1) return chunk + shared.memory.stage_chunks;
+    return (chunk + 1) % kPromoteChunks != 0 ? chunk + 1 : chunk + 1 + (Traits::kSplit - 1) * kPromoteChunks;
+  }
+
   // The first chunks of all, while the kernel before still makes the inputs: weights into every stage, then the wait, then inputs.
   // Only where all rows are taken: what weights a list of token tiles wants is not known before.
   // Returns the chunk behind them.
   __device__ int BringFirst(const Source& from, int begin, int end) {
-    const int stage_chunks = shared.memory.stage_chunks;
-    const int behind = min(end, begin + shared.memory.num_stages * stage_chunks);
+    const int stage_chunks = shared.memory.stage_chunks, num_stages = shared.memory.num_stages;
     const Ring first = ring;
-    for (int chunk = begin; chunk < behind; chunk += stage_chunks, ring.Next(shared.memory.num_stages)) {
+    int chunk = FirstChunk(begin);
+    for (int i = 0; i < num_stages && chunk < end; ++i, chunk = NextChunk(chunk), ring.Next(num_stages)) {
       const int chunks = min(stage_chunks, end - chunk);
       BringWeights(from, ring, chunk, chunks, chunks * kParts);
     }
     ptx::GridWait();
     waited = true;
-    Ring at = first;
-    for (int chunk = begin; chunk < behind; chunk += stage_chunks, at.Next(shared.memory.num_stages)) {
+    const int behind = chunk;
+    chunk = FirstChunk(begin);
+    for (Ring at = first; chunk != behind; chunk = NextChunk(chunk), at.Next(num_stages)) {
       BringInputs(from, at, chunk, min(stage_chunks, end - chunk) * kParts);
     }
     return behind;
@@ -70,8 +80,8 @@ struct Producer {
   // The chunks [begin, end) of an item.
   __device__ void Bring(const Source& from, int begin, int end) {
     const int stage_chunks = shared.memory.stage_chunks;
-    int chunk = waited ? begin : BringFirst(from, begin, end);
-    for (; chunk < end; chunk += stage_chunks) {
+    int chunk = waited ? FirstChunk(begin) : BringFirst(from, begin, end);
+    for (; chunk < end; chunk = NextChunk(chunk)) {
       const int chunks = min(stage_chunks, end - chunk);
       ptx::BarrierWait(shared.Empty(ring.stage), ring.phase ^ 1);
       BringWeights(from, ring, chunk, chunks, chunks * kParts);

@@ -64,10 +64,19 @@ inline constexpr int kProducerWarps = kWarpgroup / kWarp;
 struct GemmShared {
   uint32_t base;
   GemmMemory memory;
+  uint32_t first_stage = 0;
 
-  __device__ uint32_t Full(int stage) const { return base + static_cast<uint32_t>(stage) * 8; }
+  // Of the stages, part i of n.
+  __device__ void TakePart(int i, int n) {
+    if (n == 1) return;
+    memory.num_stages /= n;
+    first_stage = static_cast<uint32_t>(i * memory.num_stages);
+  }
+  __device__ uint32_t Full(int stage) const { return base + (first_stage + static_cast<uint32_t>(stage)) * 8; }
   __device__ uint32_t Empty(int stage) const { return Full(stage) + kStagesMax * 8; }
-  __device__ uint32_t Stage(int stage) const { return base + kAtomBytes + static_cast<uint32_t>(stage * memory.stage_bytes); }
+  __device__ uint32_t Stage(int stage) const {
+    return base + kAtomBytes + (first_stage + static_cast<uint32_t>(stage)) * static_cast<uint32_t>(memory.stage_bytes);
+  }
   // Set i of totals that warpgroups hand to each other.
   __device__ uint32_t Shelf(int i) const { return base + static_cast<uint32_t>(memory.shelves_at + i * memory.shelf_bytes); }
   // Bytes of a stage's inputs; its weights follow.
@@ -84,10 +93,6 @@ struct Ring {
       stage = 0;
       phase ^= 1;
     }
-  }
-
-  __device__ void Advance(int stages, int num_stages) {
-    for (stage += stages; stage >= num_stages; stage -= num_stages) phase ^= 1;
   }
 
   // The stage before.

@@ -7,6 +7,7 @@
 // run ahead into the next work item. A warpgroup decodes its chunk into registers and multiplies: A from registers, B from
 // shared memory. The warpgroups hold neighbouring tiles (for kSwiGlu, pairs of gate and up) and share the activations. A block
 // takes all spans of its outputs one after the other, and adds them up in registers; or each span is an item, with a y of its own.
+// Aligned formats have loops of their own (gemm_aligned_sm90.cuh), in which a warpgroup has two tiles or several share one.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -93,10 +94,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   constexpr int kConsumerWarps = Traits::kWarpgroups * (kWarpgroup / kWarp);
   extern __shared__ uint8_t raw[];
   const uint32_t base = (ptx::SharedAddress(raw) + kAtomBytes - 1) / kAtomBytes * kAtomBytes;
-  const GemmShared shared = {__shfl_sync(kAllLanes, base, 0), memory};
+  GemmShared shared = {__shfl_sync(kAllLanes, base, 0), memory};
   if (threadIdx.x == 0) {
     for (int i = 0; i < memory.num_stages; ++i) {
-      ptx::BarrierInit(shared.Full(i), kProducerWarps);
+      ptx::BarrierInit(shared.Full(i), kProducerWarps / Traits::kSplit);
       ptx::BarrierInit(shared.Empty(i), kConsumerWarps / Traits::kSplit * kReleasingLanes);
     }
     ptx::FenceBarrierInit();
@@ -108,6 +109,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     ptx::GridTrigger();
     const int warpgroup = UniformIndex(kWarpgroup);
     if constexpr (IsAligned(Traits::kFormat)) {
+      shared.TakePart(warpgroup % Traits::kSplit, Traits::kSplit);
       const int tile = AlignedConsumer<Traits>::FirstTile(warpgroup);
       AlignedConsumer<Traits>{p, shared, warpgroup, FindPlaces<Traits>(p, shared, tile)}.Run(num_items);
     } else {
@@ -116,7 +118,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   } else {
     ptx::ReleaseRegisters<Traits::kProducerRegisters>();
     const int warp = UniformIndex(kWarp) - kConsumerWarps;
-    if (threadIdx.x % kWarp == 0) Producer<Traits>{p, shared, warp}.Run(num_items);
+    shared.TakePart(warp % Traits::kSplit, Traits::kSplit);
+    if (threadIdx.x % kWarp == 0) Producer<Traits>{p, shared, warp / Traits::kSplit, warp % Traits::kSplit}.Run(num_items);
   }
 }
 

@@ -178,6 +178,29 @@ __device__ void StoreOutput(const GemmParams& p, const GemmItem& item, int t, in
   }
 }
 
+// Both halves as bf16: so that one store writes 16 neighbouring outputs of a token, a whole sector, even lanes have the lower half's pair
+// of the even token and the upper half's of the odd one, odd lanes the others.
+template <int kRegs>
+__device__ void StoreOutputsBf16(const GemmParams& p, const GemmItem& item, int t, int output, bool has_lower, bool has_upper,
+                                 const float (&values)[kRegs]) {
+  const int64_t stride = p.y_stride;
+  const bool odd = OutputRow(t) % 2 != 0;
+  const int tokens = item.rows - FirstToken(t);
+  const int of_even = (odd ? has_upper : has_lower) ? tokens : 0, of_odd = (odd ? has_lower : has_upper) ? tokens : 0;
+  uint16_t* even_place = p.y_bf16 + int64_t{item.first_row + FirstToken(t)} * stride + output + (odd ? 7 : 0);
+  uint16_t* odd_place = even_place + stride + (odd ? -8 : 8);
+#pragma unroll
+  for (int j = 0; j < kRegs / 4; ++j, even_place += 8 * stride, odd_place += 8 * stride) {
+    const float lower[2] = {values[4 * j], values[4 * j + 1]}, upper[2] = {values[4 * j + 2], values[4 * j + 3]};
+    const float of_lower = __shfl_xor_sync(kAllLanes, odd ? lower[0] : lower[1], 4);
+    const float of_upper = __shfl_xor_sync(kAllLanes, odd ? upper[1] : upper[0], 4);
+    const uint32_t even_pair = ptx::PackBf16x2(odd ? of_upper : lower[0], odd ? upper[0] : of_lower);
+    const uint32_t odd_pair = ptx::PackBf16x2(odd ? of_lower : upper[1], odd ? lower[1] : of_upper);
+    if (8 * j < of_even) *reinterpret_cast<uint32_t*>(even_place) = even_pair;
+    if (8 * j + 1 < of_odd) *reinterpret_cast<uint32_t*>(odd_place) = odd_pair;
+  }
+}
+
 // Aligned formats: scales the sums and stores what the epilogue makes of them.
 template <int kRegs>
 __device__ void StoreAligned(const GemmParams& p, const GemmItem& item, int warpgroup, int chunk_bytes, float (&sums)[kRegs]) {
@@ -192,8 +215,10 @@ __device__ void StoreAligned(const GemmParams& p, const GemmItem& item, int warp
     return StoreOutput<0>(p, item, t, of_parity, of_parity < end, sums);
   }
   const int column = output + item.MatrixOf(p, warpgroup) * p.problem_rows;
-  StoreOutput<0>(p, item, t, column, output >= first && output < end, sums);
-  StoreOutput<1>(p, item, t, column + 8, output + 8 >= first && output + 8 < end, sums);
+  const bool has_lower = output >= first && output < end, has_upper = output + 8 >= first && output + 8 < end;
+  if (p.y_bf16 != nullptr) return StoreOutputsBf16(p, item, t, column, has_lower, has_upper, sums);
+  StoreOutput<0>(p, item, t, column, has_lower, sums);
+  StoreOutput<1>(p, item, t, column + 8, has_upper, sums);
 }
 
 }  // namespace deepinfer::backend::cuda
