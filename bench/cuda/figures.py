@@ -3,9 +3,9 @@
 """Brings the figures of one run on a card into docs/performance.md and docs/performance.json.
 
 usage: figures.py COMMIT DIRECTORY     with the outputs of the benchmarks at that commit, those that there are:
-  cuda_bench.txt   cuda_bench
-  layers.txt       layer_bench SLICE bf16 decode prefill
-  serve.txt        serve_bench SLICE bf16 1 64 256
+  cuda_bench.txt                    cuda_bench
+  layers_bf16.txt, layers_fp8.txt   layer_bench SLICE bf16 decode prefill, and the same with fp8
+  serve_bf16.txt, serve_fp8.txt     serve_bench SLICE bf16 1 64 256, and the same with fp8
 Tables are found by their first line and replaced whole; in the sections on CUDA "figures of commit X" names the new one.
 """
 import json
@@ -21,6 +21,7 @@ NAMES = {("experts", "GB/s"): "experts, decode (weight bytes)", ("experts", "TFL
          ("head", "GB/s"): "head, bf16 weights, fp32 inputs (weight bytes)", ("attention", "TFLOP/s"): "sparse attention",
          ("index select", "GB/s"): "index select (key bytes per row)", ("mHC mix", "GB/s"): "mHC mix and collapse"}
 TARGETS = {(32, 8192): "> 2,000", (256, 8192): "> 9,000", (128, 131072): "> 5,000"}
+KINDS = ["bf16", "fp8"]  # activation types, in the order of the tables' columns
 COLUMNS = [(1, 8192), (32, 8192), (256, 8192), (128, 131072)]  # of the table of layers
 
 
@@ -46,11 +47,11 @@ def row(op, shape, value, unit, bound=None, note=""):
 
 
 def ops(lines, table):
-    peaks = [r for r in table["rows"] if "matrix product" in r["op"]]  # measured with another program
+    peaks = [r for r in table["rows"] if "matrix product" in r["op"]]  # measured with another program: bf16, fp8
     found = [re.match(r"(\S.*?) {2,}(\S.*?) {2,}([\d.]+) (\S+) *(.*)", line) for line in lines]
     rows = []
     for op, shape, value, unit, note in (m.groups() for m in found if m):
-        bound = {"GB/s": rows[0]["value"] if rows else None, "TFLOP/s": peaks[0]["value"]}.get(unit)
+        bound = {"GB/s": rows[0]["value"] if rows else None, "TFLOP/s": peaks[shape.endswith("fp8")]["value"]}.get(unit)
         rows.append(row(NAMES.get((op, unit), op), shape, float(value), unit, bound, note.split(", ")[0]))
     rows[1:1] = peaks
     table["rows"] = rows + [r for r in table["rows"] if r["op"] == "cost of invariance"]  # has a table of its own
@@ -58,44 +59,52 @@ def ops(lines, table):
     return [f"| {r['op']} | {r['shape']} | {r['value']:,.1f} | {r['unit']} | {share(r)} | {r['note']} |" for r in rows]
 
 
-def layers(text, lines, table):
-    decode, micros, prefill, rows = [], [], [], []
-    for line in lines:
-        if m := re.match(r"decode +batch +(\d+) context +(\d+): step +([\d.]+) ms, +(\d+) tokens/s; "
-                         r"bound +([\d.]+) ms.*?, +([\d.]+) ms of FLOPs; us: (.*)", line):
-            batch, context, bound = int(m[1]), int(m[2]), max(float(m[5]), float(m[6]))
-            decode.append(f"| batch {batch}, {short(context)} | {float(m[3]):.1f} ms | {int(m[4]):,} | "
-                          f"{TARGETS.get((batch, context), '')} | {bound:.1f} ms |")
-            rows.append(row("decode step, 40 layers extrapolated", f"batch {batch}, context {context}, 48 experts, bf16", float(m[3]), "ms",
-                            bound, f"{m[4]} tokens/s"))
-            if (batch, context) in COLUMNS:
-                micros.append((f"batch {batch}, {short(context)}", m[7]))
-        elif m := re.match(r"prefill chunk of 8192 rows at the end of (\d+): us: (.*)", line):
-            micros.append((f"prefill, 8,192 rows at {short(int(m[1]))}", m[2]))
-        elif m := re.match(r"prefill +(\d+) tokens, (\w+) *: +([\d.]+) ms, +(\d+) tokens/s; bound ([\d.]+) ms.*; (\d+) TFLOP/s", line):
-            tokens, replay, rate = int(m[1]), m[2], int(m[4])
-            target = "> 30,000" if replay == "decoder" else ""
-            name = f"{short(tokens)}, " + ("`--replay decoder`" if replay == "decoder" else "exact")
-            prefill.append(f"| {name} | {rate:,} ({m[6]} TFLOP/s) | {target} | {float(m[5]):,.0f} of {float(m[3]):,.0f} ms |")
-            rows.append(row("prefill, 40 layers extrapolated", f"{tokens} tokens, replay {replay}, 48 experts, bf16", rate, "tokens/s",
-                            round(tokens / float(m[5]) * 1e3), f"{m[3]} ms"))
-    text = replace_table(text, "| decode | step |", decode)
+def layers(text, outputs, table):
+    """outputs: by activation type, the lines of layer_bench."""
+    decode, micros, prefill, bounds, rows = {}, [], {}, {}, []
+    for kind, lines in outputs.items():
+        for line in lines:
+            if m := re.match(r"decode +batch +(\d+) context +(\d+): step +([\d.]+) ms, +(\d+) tokens/s; "
+                             r"bound +([\d.]+) ms.*?, +([\d.]+) ms of FLOPs; us: (.*)", line):
+                key = int(m[1]), int(m[2])
+                bounds[key] = max(float(m[5]), float(m[6]))
+                decode.setdefault(key, {})[kind] = f"{float(m[3]):.1f} ms, {int(m[4]):,}"
+                rows.append(row("decode step, 40 layers extrapolated", f"batch {key[0]}, context {key[1]}, 48 experts, {kind}",
+                                float(m[3]), "ms", bounds[key], f"{m[4]} tokens/s"))
+                if key in COLUMNS:
+                    micros.append((f"batch {key[0]}, {short(key[1])}, {kind}", m[7]))
+            elif m := re.match(r"prefill chunk of 8192 rows at the end of (\d+): us: (.*)", line):
+                micros.append((f"prefill, 8,192 rows at {short(int(m[1]))}, {kind}", m[2]))
+            elif m := re.match(r"prefill +(\d+) tokens, (\w+) *: +([\d.]+) ms, +(\d+) tokens/s; bound ([\d.]+) ms.*; (\d+) TFLOP/s", line):
+                key = int(m[1]), m[2]
+                bounds[key] = float(m[5])
+                prefill.setdefault(key, {})[kind] = f"{int(m[4]):,} ({m[6]} TFLOP/s)"
+                rows.append(row("prefill, 40 layers extrapolated", f"{m[1]} tokens, replay {m[2]}, 48 experts, {kind}", int(m[4]),
+                                "tokens/s", round(key[0] / bounds[key] * 1e3), f"{m[3]} ms"))
+    cells = lambda of: " | ".join(of.get(kind, "") for kind in KINDS)
+    text = replace_table(text, "| decode, step and tokens/s |", [
+        f"| batch {key[0]}, {short(key[1])} | {cells(of)} | {TARGETS.get(key, '')} | {bounds[key]:.1f} ms |" for key, of in decode.items()])
     numbers = lambda values: " | ".join(f"{int(v.split()[-1]):,}" for v in values.split(", "))
     text = replace_table(text, "| microseconds |", [f"| {name} | {numbers(values)} |" for name, values in micros])
     replace_rows(table, ("decode step", "prefill,"), rows)
-    return replace_table(text, "| prefill | tokens/s |", prefill)
+    how = lambda replay: "`--replay decoder`" if replay == "decoder" else "exact"
+    return replace_table(text, "| prefill, tokens/s |", [
+        f"| {short(key[0])}, {how(key[1])} | {cells(of)} | {'> 30,000' if key[1] == 'decoder' else ''} | {bounds[key]:,.0f} ms |"
+        for key, of in prefill.items()])
 
 
-def serve(text, lines, table):
-    steps, rows = [], []
-    for line in lines:
-        if m := re.match(r" *(\d+) requests: step ([\d.]+) ms, (\d+) tokens/s; the card waits ([\d.]+) us a step, ([\d.]+) %", line):
-            target = " (target < 5 %)" if m[1] == "64" else ""
-            steps.append(f"| {m[1]} | {float(m[2]):.2f} ms | {int(m[3]):,} | {float(m[4]):.0f} us, {m[5]} %{target} |")
-            rows.append(row("engine step on the slice", f"{m[1]} requests, bf16", float(m[2]), "ms", None,
-                            f"{m[3]} tokens/s; the card waits {m[4]} us, {m[5]} %"))
+def serve(text, outputs, table):
+    """outputs: by activation type, the lines of serve_bench."""
+    steps, rows = {}, []
+    for kind, lines in outputs.items():
+        for line in lines:
+            if m := re.match(r" *(\d+) requests: step ([\d.]+) ms, (\d+) tokens/s; the card waits ([\d.]+) us a step, ([\d.]+) %", line):
+                steps.setdefault(m[1], {})[kind] = f"{float(m[2]):.2f} ms, {int(m[3]):,} | {float(m[4]):.0f} us, {m[5]} %"
+                rows.append(row("engine step on the slice", f"{m[1]} requests, {kind}", float(m[2]), "ms", None,
+                                f"{m[3]} tokens/s; the card waits {m[4]} us, {m[5]} %"))
     replace_rows(table, ("engine step",), rows)
-    return replace_table(text, "| requests | step |", steps)
+    return replace_table(text, "| requests | bf16 |", [
+        f"| {requests} | {' | '.join(of.get(kind, ' | ') for kind in KINDS)} |" for requests, of in steps.items()])
 
 
 def main():
@@ -108,11 +117,12 @@ def main():
     if lines := read("cuda_bench.txt"):
         one = name(replace_table(one, "| op | shape |", ops(lines, figures["cuda"])), "figures")
         figures["cuda"]["commit"] = commit
-    if lines := read("layers.txt"):
-        two = name(layers(two, lines, figures["cuda_layers"]), "layers")
+    both = lambda what: {kind: lines for kind in KINDS if (lines := read(f"{what}_{kind}.txt"))}
+    if outputs := both("layers"):
+        two = name(layers(two, outputs, figures["cuda_layers"]), "layers")
         figures["cuda_layers"]["commit"] = commit
-    if lines := read("serve.txt"):
-        two = name(serve(two, lines, figures["cuda_layers"]), "steps")
+    if outputs := both("serve"):
+        two = name(serve(two, outputs, figures["cuda_layers"]), "steps")
     MD.write_text(text[:begin] + one + two + text[end:])
     JSON.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
 
