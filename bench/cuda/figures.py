@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MD, JSON = ROOT / "docs/performance.md", ROOT / "docs/performance.json"
 # Names of cuda_bench's ops in the tables, by unit.
 NAMES = {("experts", "GB/s"): "experts, decode (weight bytes)", ("experts", "TFLOP/s"): "experts, prefill",
+         ("inputs8", "GB/s"): "rows for FP8 products (bytes read + written)",
          ("linear", "GB/s"): "linear fp8, decode (weight bytes)", ("linear", "TFLOP/s"): "linear fp8, prefill",
          ("head", "GB/s"): "head, bf16 weights, fp32 inputs (weight bytes)", ("attention", "TFLOP/s"): "sparse attention",
          ("index select", "GB/s"): "index select (key bytes per row)", ("mHC mix", "GB/s"): "mHC mix and collapse"}
