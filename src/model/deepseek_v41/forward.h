@@ -15,12 +15,6 @@
 
 namespace deepinfer::model::deepseek_v41 {
 
-// What the input of a head, this one's or the draft's Markov head, is rounded to where inputs are rounded: the official engine keeps
-// the last norm's output in bf16, as the head is stored (spec/dspark.md 3.5).
-constexpr backend::Activations BeforeHead(backend::Activations activations) {
-  return activations == backend::Activations::kFp32 ? activations : backend::Activations::kBf16;
-}
-
 struct ModelOptions {
   int64_t rows_max = 512;        // rows of a step
   int64_t logit_rows_max = 512;  // rows of a step whose logits can be had

@@ -221,7 +221,7 @@ Result<DraftWeights> Binder::BindDraft(const Weights& trunk) {
   DI_RETURN_IF_ERROR(Bind("mtp.0.main_norm.weight", &w.main_norm));
   DI_RETURN_IF_ERROR(Bind(last + "norm.weight", &w.stack.norm));
   DI_RETURN_IF_ERROR(Bind(last + "markov_head.embed", &w.markov_embed));
-  DI_RETURN_IF_ERROR(Bind(last + "markov_head.head", &w.markov_head));
+  DI_RETURN_IF_ERROR(Bind(last + "markov_head.head", BeforeHead(activations_), &w.markov_head));
   DI_RETURN_IF_ERROR(BindConfidence(last + "confidence_head.proj", &w));
   return w;
 }
@@ -229,7 +229,7 @@ Result<DraftWeights> Binder::BindDraft(const Weights& trunk) {
 Result<Weights> Binder::Bind(std::span<const int32_t> compressed_ids) {
   Weights w;
   DI_RETURN_IF_ERROR(Bind("embed", &w.embed));
-  DI_RETURN_IF_ERROR(Bind("head", &w.head));
+  DI_RETURN_IF_ERROR(Bind("head", BeforeHead(activations_), &w.head));
   DI_RETURN_IF_ERROR(Bind("norm.weight", &w.norm));
   DI_RETURN_IF_ERROR(BindLayers("layers", &w.layers));
   if (config_.engram.present()) {

@@ -32,6 +32,11 @@ constexpr backend::Activations BeforeWoA(backend::Activations activations) {
 }
 // It keeps both products of a compressor with a gate in fp32.
 inline constexpr backend::Activations kBeforeGatedCompressor = backend::Activations::kFp32;
+// The input of a head, this one's or the draft's Markov head: the last norm's output stays in bf16, as the head is published
+// (spec/dspark.md 3.5).
+constexpr backend::Activations BeforeHead(backend::Activations activations) {
+  return activations == backend::Activations::kFp32 ? activations : backend::Activations::kBf16;
+}
 
 // One hyper-connection site.
 struct HcWeights {
