@@ -25,15 +25,6 @@
 #include "backend/cuda/attention/split_launch.h"
 
 namespace deepinfer::backend::cuda {
-void GatherAttentionV0(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV1(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV2(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV3(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV4(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV5(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV6(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV7(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
-void GatherAttentionV8(Context& context, const sparse::SparseParams& p, const DecodedKeys& keys);
 namespace {
 
 using namespace sparse;  // NOLINT: the other half of this kernel
