@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing activations for the matrix kernel: rounding, splitting into bf16 parts, and the swizzled layout of packed.h.
+// Packing activations for the matrix kernel: rounding, splitting into bf16 parts, and the layout of input_place.h.
 #pragma once
 
 #include "backend/api/types.h"

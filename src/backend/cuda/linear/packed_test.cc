@@ -148,5 +148,24 @@ TEST(Packed, ChunksSuitBulkCopies) {
   }
 }
 
+// Which matrices are bound for FP8 products is a matter of shape, format and activations.
+TEST(Packed, FormsForFp8ProductsDependOnShapeFormatAndActivations) {
+  const auto bound = [](WeightFormat format, int64_t cols, Activations activations) {
+    return BoundFormat({.format = format, .rows = 64, .cols = cols}, activations, 1024);
+  };
+  EXPECT_EQ(bound(WeightFormat::kFp8Tile32, 1024, Activations::kFp8), WeightFormat::kFp8Aligned);
+  EXPECT_EQ(bound(WeightFormat::kFp4Row32, kAlignedColsMax, Activations::kFp8), WeightFormat::kFp4Aligned);
+  for (const int64_t cols : {int64_t{256}, int64_t{896}, int64_t{1056}, int64_t{1088}, kAlignedColsMax + 128}) {
+    EXPECT_EQ(bound(WeightFormat::kFp8Tile32, cols, Activations::kFp8), WeightFormat::kFp8Tile32) << cols;
+    EXPECT_EQ(bound(WeightFormat::kFp4Row32, cols, Activations::kFp8), WeightFormat::kFp4Row32) << cols;
+  }
+  for (const Activations other : {Activations::kFp32, Activations::kBf16}) {
+    EXPECT_EQ(bound(WeightFormat::kFp8Tile32, 1024, other), WeightFormat::kFp8Tile32);
+  }
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kFp8Row32}) {
+    EXPECT_EQ(bound(format, 1024, Activations::kFp8), format);
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer::backend::cuda
