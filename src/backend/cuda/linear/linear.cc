@@ -66,50 +66,40 @@ void Check(const LinearParams& p) {
 void Linear(Context& context, const LinearParams& p) {
   Check(p);
   if (p.rows == 0 || p.w.rows == 0) return;
-  if (!IsPacked(p.w.format)) {
-    LinearParams plain = p;
-    if (p.y_inputs != nullptr) {
-      plain.y_stride = p.w.rows;
-      plain.y = context.Take<float>(p.rows * plain.y_stride);
-    }
-    if (plain.y == nullptr) return;
-    PlainLinear(context, plain);
-    if (p.y_inputs != nullptr) PackOutputs(context, {.data = plain.y, .row_stride = plain.y_stride}, p);
+  if (p.y_inputs != nullptr) {
+    LinearParams apart = p;
+    apart.y = nullptr;
+    const SpanSums sums = LinearApart(context, apart);
+    if (sums.data != nullptr) PackOutputs(context, sums, p);
     return;
   }
+  if (!IsPacked(p.w.format)) return PlainLinear(context, p);
   const Product product = Describe(context, p);
-  if (product.gemm.inputs == nullptr) return;
-  if (p.y_inputs == nullptr) return RunGemm(context, product.shape, product.gemm);
-  const SpanSums sums = RunGemmApart(context, product.shape, product.gemm);
-  if (sums.data != nullptr) PackOutputs(context, sums, p);
+  if (product.gemm.inputs != nullptr) RunGemm(context, product.shape, product.gemm);
 }
 
 SpanSums LinearApart(Context& context, const LinearParams& p) {
   Check(p);
-  if (!IsPacked(p.w.format)) {
-    PlainLinear(context, p);
-    return {.data = p.y, .row_stride = p.y_stride};
+  if (IsPacked(p.w.format)) {
+    const Product product = Describe(context, p);
+    return product.gemm.inputs == nullptr ? SpanSums{} : RunGemmApart(context, product.shape, product.gemm);
   }
-  const Product product = Describe(context, p);
-  return product.gemm.inputs == nullptr ? SpanSums{} : RunGemmApart(context, product.shape, product.gemm);
+  LinearParams plain = p;
+  if (plain.y == nullptr) {
+    plain.y_stride = p.w.rows;
+    plain.y = context.Take<float>(p.rows * plain.y_stride);
+  }
+  if (plain.y != nullptr) PlainLinear(context, plain);
+  return {.data = plain.y, .row_stride = plain.y_stride};
 }
 
 void LinearNorm(Context& context, const LinearParams& linear, const RmsNormParams& norm) {
   Check(linear);
   DI_CHECK(norm.x == linear.y && norm.x_stride == linear.y_stride && norm.rows == linear.rows && norm.dim == linear.w.rows);
   if (linear.rows == 0) return;
-  RmsNormParams joined = norm;
-  if (!IsPacked(linear.w.format)) {
-    LinearParams plain = linear;
-    if (plain.y == nullptr) joined.x = plain.y = context.Take<float>(plain.rows * plain.y_stride);
-    if (plain.y == nullptr) return;
-    PlainLinear(context, plain);
-    return RmsNorm(context, joined);
-  }
-  const Product product = Describe(context, linear);
-  if (product.gemm.inputs == nullptr) return;
-  const SpanSums sums = RunGemmApart(context, product.shape, product.gemm);
+  const SpanSums sums = LinearApart(context, linear);
   if (sums.data == nullptr) return;
+  RmsNormParams joined = norm;
   joined.x = sums.data;
   joined.x_stride = sums.row_stride;
   RmsNormOfSpans(context, joined, sums.spans, sums.span_stride);

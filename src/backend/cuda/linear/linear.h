@@ -7,7 +7,8 @@
 
 namespace deepinfer::backend::cuda {
 
-// Linear that leaves it to the caller to add up spans; p.y is written only where there is one.
+// Linear that leaves it to the caller to add up spans. Where they lie is open: p.y is written only where it is given and there is one.
+// No data where memory is short, the error is recorded.
 SpanSums LinearApart(Context& context, const LinearParams& p);
 
 }  // namespace deepinfer::backend::cuda
