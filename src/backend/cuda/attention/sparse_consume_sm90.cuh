@@ -81,6 +81,18 @@ __device__ inline void WaitForValues(Outputs& o) {
   FenceOutputs(o);
 }
 
+// The scores of a warpgroup's tile of a pair, its own channels first, and their maxima. Behind the last ones the query may be replaced.
+template <int kTile>
+__device__ inline void ScoreTile(Meeting& shared, const ConsumerItem& item, int pair, uint32_t phase, Scores& s, float (&best)[2]) {
+  ptx::WgmmaFenceRegisters(s);
+  StartScores(shared, kTile, kTile == 0 ? kLeft : kRight, phase, s);
+  StartScores(shared, kTile, kTile == 0 ? kRight : kLeft, phase, s);
+  ptx::WgmmaWait<0>();
+  ptx::WgmmaFenceRegisters(s);
+  if (pair + 1 == item.pairs && LeadsWarp()) ptx::BarrierArrive(&shared.query_empty);
+  Maxima(Valid(2 * pair + kTile, item.window, item.latents), item.scale, s, best);
+}
+
 // Warpgroup 0: even tiles, left channels.
 __device__ inline void SumLeft(Meeting& shared, const ConsumerItem& item, Running& running, Outputs& o) {
   const int head = Head();
@@ -88,14 +100,8 @@ __device__ inline void SumLeft(Meeting& shared, const ConsumerItem& item, Runnin
   uint32_t phase = item.phase;
   for (int pair = 0; pair < item.pairs; ++pair, phase ^= 1) {
     Scores s = {};
-    ptx::WgmmaFenceRegisters(s);
-    StartScores(shared, 0, kLeft, phase, s);
-    StartScores(shared, 0, kRight, phase, s);
-    ptx::WgmmaWait<0>();
-    ptx::WgmmaFenceRegisters(s);
-    if (pair + 1 == item.pairs && LeadsWarp()) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
-    Maxima(Valid(2 * pair, item.window, item.latents), item.scale, s, best);
+    ScoreTile<0>(shared, item, pair, phase, s, best);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       running.MoveTo(h, Moved(running.top[h], best[h]));
@@ -135,14 +141,8 @@ __device__ inline void SumRight(Meeting& shared, const ConsumerItem& item, Runni
   uint32_t phase = item.phase;
   for (int pair = 0; pair < item.pairs; ++pair, phase ^= 1) {
     Scores s = {};
-    ptx::WgmmaFenceRegisters(s);
-    StartScores(shared, 1, kRight, phase, s);
-    StartScores(shared, 1, kLeft, phase, s);
-    ptx::WgmmaWait<0>();
-    ptx::WgmmaFenceRegisters(s);
-    if (pair + 1 == item.pairs && LeadsWarp()) ptx::BarrierArrive(&shared.query_empty);
     float best[2];
-    Maxima(Valid(2 * pair + 1, item.window, item.latents), item.scale, s, best);
+    ScoreTile<1>(shared, item, pair, phase, s, best);
     ptx::SyncThreads(kTop0, kConsumers);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

@@ -72,19 +72,7 @@ __global__ void __launch_bounds__(kRowThreadsMax) StoreWindowKernel(StoreWindowP
     }
     values[i] = v;
   }
-  __syncthreads();
-  if (t < kThreads) {
-    float sum = 0.0f;
-#pragma unroll 1
-    for (int i = t; i < dim; i += kThreads) sum += values[i] * values[i];
-    sum = WarpSum(sum);
-    if (t % kWarp == 0) sums[t / kWarp] = sum;
-  }
-  __syncthreads();
-  float sum = sums[0];
-#pragma unroll
-  for (int warp = 1; warp < kThreads / kWarp; ++warp) sum += sums[warp];
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(dim) + p.norm_eps);
+  const float scale = InverseRmsOfShared<kThreads>(values, dim, p.norm_eps, sums);
 #pragma unroll 1
   for (int i = t; i < dim; i += threads) {
     const float normed = values[i] * scale * (i == t ? first_weight : p.norm_weight[i]);

@@ -65,4 +65,25 @@ __device__ inline float BlockSum(float value, float* shared) {
   return sum;
 }
 
+// 1 / sqrt(mean square + eps) of a row in shared memory that the block has just written, summed by its first kThreads. Every thread must
+// call; every thread gets the result. `shared` holds kThreads / 32 values, read until the next barrier. Little code: what runs once a
+// launch is bound by reading instructions.
+template <int kThreads>
+__device__ inline float InverseRmsOfShared(const float* row, int dim, float eps, float* shared) {
+  const int t = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  if (t < kThreads) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int i = t; i < dim; i += kThreads) sum += row[i] * row[i];
+    sum = WarpSum(sum);
+    if (t % kWarp == 0) shared[t / kWarp] = sum;
+  }
+  __syncthreads();
+  float sum = shared[0];
+#pragma unroll
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) sum += shared[warp];
+  return 1.0f / sqrtf(sum / static_cast<float>(dim) + eps);
+}
+
 }  // namespace deepinfer::backend::cuda

@@ -30,13 +30,6 @@ struct AlignedProducts {
     ptx::WgmmaCommit();
   }
 
-  template <int kPending>
-  __device__ void Wait(Fragments& half) {
-    ptx::WgmmaWait<kPending>();
-    ptx::WgmmaFenceRegisters(half[0]);
-    ptx::WgmmaFenceRegisters(half[1]);
-  }
-
   template <int kHalf>
   __device__ void Load(Decoder& decoder, int stage, int tile) const {
     AlignedPlaces at = places;
@@ -71,19 +64,19 @@ struct AlignedProducts {
     Decoder decoder;
     Load<1>(decoder, stage, tile);
     Start(inputs, a, first ? 0 : 1);
-    Wait<1>(b);
+    WaitForProducts<1>(b);
     if (before >= 0) ReleaseStage(shared, before);
     Decode(decoder, b);
     Start(inputs + 64 / 16, b, 1);
     if (wait) ptx::BarrierWait(shared.Full(next.stage), next.phase);
     Load<0>(decoder, next.stage, next_tile);
-    Wait<1>(a);
+    WaitForProducts<1>(a);
     Decode(decoder, a);
   }
 
   // Until the sums are there.
   __device__ void End() {
-    Wait<0>(b);
+    WaitForProducts<0>(b);
     ptx::WgmmaFenceRegisters(sums);
   }
 };

@@ -116,6 +116,14 @@ struct FewLoop {
   }
 };
 
+// Waits for all products but the last kPending; their operands are free then.
+template <int kPending>
+__device__ inline void WaitForProducts(Fragments& half) {
+  ptx::WgmmaWait<kPending>();
+  ptx::WgmmaFenceRegisters(half[0]);
+  ptx::WgmmaFenceRegisters(half[1]);
+}
+
 // The chunks of a span. Half a chunk is decoded while the half before is multiplied, so that one product is always on its way.
 // ptxas takes operand registers for free as soon as their product has started: the fences behind the waits keep them until it is
 // over.
@@ -143,14 +151,6 @@ struct SpanLoop {
     ptx::WgmmaCommit();
   }
 
-  // Waits for all products but the last kPending; their operands are free then.
-  template <int kPending>
-  __device__ void Wait(Fragments& half) {
-    ptx::WgmmaWait<kPending>();
-    ptx::WgmmaFenceRegisters(half[0]);
-    ptx::WgmmaFenceRegisters(half[1]);
-  }
-
   // One chunk; `before` is a stage that is free as soon as the chunk before is multiplied, or negative.
   __device__ void Chunk(uint32_t chunk_at, uint32_t inputs, int before) {
     ChunkDecoder<Traits::kFormat> decoder;
@@ -159,13 +159,13 @@ struct SpanLoop {
     ptx::WgmmaFenceRegisters(a[0]);  // decoded here and not behind the next fence, where ptxas would run one product at a time
     ptx::WgmmaFenceRegisters(a[1]);
     Start(inputs, a);
-    Wait<1>(b);
+    WaitForProducts<1>(b);
     if (before >= 0) ReleaseStage(shared, before);
     decoder.template Decode<1>(b);
     ptx::WgmmaFenceRegisters(b[0]);
     ptx::WgmmaFenceRegisters(b[1]);
     Start(inputs + 64 / 16, b);
-    Wait<1>(a);
+    WaitForProducts<1>(a);
   }
 
   __device__ void Run() {
@@ -185,7 +185,7 @@ struct SpanLoop {
       before = ring.stage;
       ring.Next(shared.memory.num_stages);
     }
-    Wait<0>(b);
+    WaitForProducts<0>(b);
     ptx::WgmmaFenceRegisters(sums);
     if (before >= 0) ReleaseStage(shared, before);
   }

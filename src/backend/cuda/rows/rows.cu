@@ -111,20 +111,7 @@ __global__ void __launch_bounds__(kNormThreadsMax) RmsNormUnitsKernel(RmsNormPar
     }
     values[u] = v;
   }
-  __syncthreads();
-  if (t < kThreads) {
-    const float* value = reinterpret_cast<const float*>(values);
-    float sum = 0.0f;
-#pragma unroll 1
-    for (int i = t; i < dim; i += kThreads) sum += value[i] * value[i];
-    sum = WarpSum(sum);
-    if (t % kWarp == 0) sums[t / kWarp] = sum;
-  }
-  __syncthreads();
-  float sum = sums[0];
-#pragma unroll
-  for (int warp = 1; warp < kThreads / kWarp; ++warp) sum += sums[warp];
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(dim) + p.eps);
+  const float scale = InverseRmsOfShared<kThreads>(reinterpret_cast<const float*>(values), dim, p.eps, sums);
 #pragma unroll 1
   for (int u = t; u < units; u += threads) {
     const float4 v = values[u], w = u == t ? first_weight : weights[u];
